@@ -1,9 +1,11 @@
 //! Carries out the build of one template.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use api::{BuildStep, SnapshotId, TemplateSteps};
+use dockerfile::{Dockerfile, Origin, Work};
 use engine::{Engine, Template as Image, WorkInProgress};
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +14,8 @@ use crate::build_permits::BuildPermit;
 use crate::builder::{Base, Bases};
 use crate::context::{Context, Hashes};
 use crate::error::{BuildError, Ended};
-use crate::keyed_steps::{KeyedStep, keyed_steps};
+use crate::foreign_files::ForeignFiles;
+use crate::keyed_steps::{KeyedStep, keyed_steps, steps_to_run};
 use crate::keys;
 use crate::log::BuildLog;
 use crate::start;
@@ -28,6 +31,15 @@ pub struct Build<'a> {
     pub stop: &'a CancellationToken,
     pub progress: &'a dyn Progress,
     pub work: &'a WorkInProgress,
+}
+
+/// What the steps of a build begin with and copy from.
+struct Inputs<'a> {
+    /// By the names in the Dockerfile.
+    bases: &'a BTreeMap<String, Base>,
+    context: &'a Arc<Context>,
+    /// On the host, for files on their way between sandboxes.
+    directory: &'a Path,
 }
 
 /// Shows the progress of a build to those who read its template.
@@ -47,26 +59,69 @@ impl Build<'_> {
         let content = template.content.clone();
         let parsed = self.plan(move |_| {
             let file = dockerfile::parse(&content.dockerfile)?;
-            let base = file.base(&content.args)?;
-            Ok((file, base))
+            let named = file.bases(&content.args)?;
+            let line = file.base(&content.args)?.line;
+            Ok((file, named, line))
         });
-        let (file, base) = parsed.await?;
-        let found = async {
-            let found = self.bases.find(&template.account, &base.name).await;
-            found.map_err(|error| Ended::Failed(error.in_line(base.line)))
-        };
-        let found = self.unless_stopped(found).await?;
-        let isolation = template.content.config.isolation.max(found.isolation);
-        template.content.config.isolation = isolation;
-        let disk = &mut template.content.config.resources.disk_mb;
-        *disk = (*disk).max(found.disk_mb);
-        let root = keys::of_base(&found.identity, isolation.name());
-        let (args, of_base) = (template.content.args.clone(), found.settings.clone());
+        let (file, named, line) = parsed.await?;
+        let bases = self.bases(&mut template, named).await?;
+        let (steps, context) = self.planned(&mut template, file, line, context, &bases).await?;
+        self.progress.show(&template);
+        let directory = archive.parent().unwrap_or(archive);
+        let inputs = Inputs { bases: &bases, context: &context, directory };
+        self.steps(&mut template, &steps, &inputs).await?;
+        if let Some(start) = template.content.start.clone()
+            && let Some(last) = steps.last()
+        {
+            self.start(&mut template, &start, &last.key, permit).await?;
+        }
+        template.content.size_bytes = self.size(&template);
+        Ok(template)
+    }
+
+    /// Finds the bases. The isolation and the disk of the steps are those that all of them need.
+    async fn bases(
+        &self,
+        template: &mut Template,
+        named: Vec<dockerfile::Base>,
+    ) -> Result<BTreeMap<String, Base>, Ended> {
+        let mut bases = BTreeMap::new();
+        for base in named {
+            let found = async {
+                let found = self.bases.find(&template.account, &base.name).await;
+                found.map_err(|error| Ended::Failed(error.in_line(base.line)))
+            };
+            let found = self.unless_stopped(found).await?;
+            let config = &mut template.content.config;
+            config.isolation = config.isolation.max(found.isolation);
+            config.resources.disk_mb = config.resources.disk_mb.max(found.disk_mb);
+            bases.insert(base.name, found);
+        }
+        Ok(bases)
+    }
+
+    /// The steps, with the template as it is before the first one.
+    async fn planned(
+        &self,
+        template: &mut Template,
+        file: Dockerfile,
+        line: usize,
+        context: Context,
+        bases: &BTreeMap<String, Base>,
+    ) -> Result<(Vec<KeyedStep>, Arc<Context>), Ended> {
+        let isolation = template.content.config.isolation;
+        let root =
+            |(name, base): (&String, &Base)| (name.clone(), keys::of_base(&base.identity, isolation.name()));
+        let roots: BTreeMap<String, String> = bases.iter().map(root).collect();
+        let of_bases: BTreeMap<String, _> =
+            bases.iter().map(|(name, base)| (name.clone(), base.settings.clone())).collect();
+        let args = template.content.args.clone();
         let plan = self.plan(move |stopped| {
-            let mut plan = file.plan(&args, of_base)?;
+            let settings_of = |name: &str| of_bases.get(name).cloned().unwrap_or_default();
+            let mut plan = file.plan_above(&args, &settings_of)?;
             let (settings, unused_args) =
                 (std::mem::take(&mut plan.settings), std::mem::take(&mut plan.unused_args));
-            let steps = keyed_steps(plan, base.line, &root, &context, &|| stopped.is_cancelled())?;
+            let steps = keyed_steps(plan, line, &roots, &context, &|| stopped.is_cancelled())?;
             Ok((steps, Settings::from(settings), unused_args, Arc::new(context.without_hashes())))
         });
         let (steps, settings, unused_args, context) = plan.await?;
@@ -77,64 +132,67 @@ impl Build<'_> {
         let total = steps.len() + usize::from(template.content.start.is_some());
         template.content.steps = TemplateSteps { total: count(total), done: 0, cached: 0 };
         template.snapshots.clear();
-        self.progress.show(&template);
-        self.steps(&mut template, found, &steps, &context).await?;
-        if let Some(start) = template.content.start.clone()
-            && let Some(last) = steps.last()
-        {
-            self.start(&mut template, &start, &last.key, permit).await?;
-        }
-        template.content.size_bytes = self.size(&template);
-        Ok(template)
+        Ok((steps, context))
     }
 
     async fn steps(
         &self,
         template: &mut Template,
-        base: Base,
         steps: &[KeyedStep],
-        context: &Arc<Context>,
+        inputs: &Inputs<'_>,
     ) -> Result<(), Ended> {
-        let cached = self.cached(template, steps);
+        let stored = self.stored(template, steps);
+        let runs = steps_to_run(steps, &|number| stored[number].is_some());
+        let mut results: Vec<Option<SnapshotId>> = Vec::new();
         for (number, step) in steps.iter().enumerate() {
-            let is_cached = number < cached.len();
             self.log.step(&BuildStep {
                 number: count(number + 1),
                 total: template.content.steps.total,
                 line: count(step.step.line),
                 text: step.step.text.clone(),
-                cached: is_cached,
+                cached: !runs[number],
             });
-            match cached.get(number) {
-                Some(snapshot) => template.snapshots.extend(snapshot.clone()),
-                None => {
-                    let image = match template.snapshots.last() {
-                        Some(snapshot) => self.engine.step_template(&template.account, snapshot)?,
-                        None => base.image.clone(),
-                    };
-                    let taken = self.step(template, image, step, context).await;
-                    let taken = taken.map_err(|ended| in_line(ended, step.step.line))?;
-                    template.snapshots.push(taken);
-                    self.completed(template).await;
-                }
+            if runs[number] {
+                let taken = self.step(template, step, inputs, &results).await;
+                let taken = taken.map_err(|ended| in_line(ended, step.step.line))?;
+                template.snapshots.push(taken.clone());
+                results.push(Some(taken));
+                self.completed(template).await;
+            } else {
+                // The results of steps below a stored one may have been deleted.
+                template.snapshots.extend(stored[number].clone());
+                results.push(stored[number].clone());
             }
-            self.advance(template, is_cached);
+            self.advance(template, !runs[number]);
         }
         Ok(())
     }
 
-    /// The snapshots of the steps up to the last one that has one. Earlier ones may have been deleted.
-    fn cached(&self, template: &Template, steps: &[KeyedStep]) -> Vec<Option<SnapshotId>> {
-        if template.content.no_cache {
-            return Vec::new();
+    /// The stored results of the steps.
+    fn stored(&self, template: &Template, steps: &[KeyedStep]) -> Vec<Option<SnapshotId>> {
+        let find = |step: &KeyedStep| {
+            let found = self.engine.find_step(&template.account, &step.key);
+            found.filter(|_| !template.content.no_cache).map(|snapshot| snapshot.id.clone())
+        };
+        steps.iter().map(find).collect()
+    }
+
+    /// What a sandbox above a base or the result of a step begins with.
+    fn image(
+        &self,
+        template: &Template,
+        origin: &Origin,
+        inputs: &Inputs<'_>,
+        results: &[Option<SnapshotId>],
+    ) -> Result<Image, Ended> {
+        let missing = || BuildError::new("the result of an earlier step is missing");
+        match origin {
+            Origin::Base(name) => Ok(inputs.bases.get(name).ok_or_else(missing)?.image.clone()),
+            Origin::Step(number) => {
+                let snapshot = results.get(*number).and_then(Option::as_ref).ok_or_else(missing)?;
+                Ok(self.engine.step_template(&template.account, snapshot)?)
+            }
         }
-        let found = steps.iter().map(|step| {
-            self.engine.find_step(&template.account, &step.key).map(|snapshot| snapshot.id.clone())
-        });
-        let mut found: Vec<_> = found.collect();
-        let end = found.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        found.truncate(end);
-        found
     }
 
     fn advance(&self, template: &mut Template, is_cached: bool) {
@@ -154,19 +212,42 @@ impl Build<'_> {
     async fn step(
         &self,
         template: &Template,
-        image: Image,
         step: &KeyedStep,
-        context: &Arc<Context>,
+        inputs: &Inputs<'_>,
+        results: &[Option<SnapshotId>],
     ) -> Result<SnapshotId, Ended> {
+        let foreign = self.foreign_files(template, step, inputs, results).await?;
+        let image = self.image(template, &step.step.above, inputs, results)?;
         let sandbox = StepSandbox::create(self.engine, template, image, self.log).await?;
         let work = async {
-            sandbox.carry_out(&step.step, context, step.target).await?;
+            match &foreign {
+                Some(files) => sandbox.carry_out(&files.step, &files.context, files.target).await?,
+                None => sandbox.carry_out(&step.step, inputs.context, step.target).await?,
+            }
             let snapshot = sandbox.snapshot(step.key.clone(), false).await?;
             Ok(snapshot.id.clone())
         };
         let done = self.unless_stopped(work).await;
         sandbox.end().await;
         done
+    }
+
+    /// The files of a copy that does not copy from the build context.
+    async fn foreign_files(
+        &self,
+        template: &Template,
+        step: &KeyedStep,
+        inputs: &Inputs<'_>,
+        results: &[Option<SnapshotId>],
+    ) -> Result<Option<ForeignFiles>, Ended> {
+        let Work::Copy(copy) = &step.step.work else { return Ok(None) };
+        let Some(from) = &copy.from else { return Ok(None) };
+        let image = self.image(template, from, inputs, results)?;
+        let sandbox = StepSandbox::create(self.engine, template, image, self.log).await?;
+        let read = ForeignFiles::read(self.engine, &sandbox, &step.step, copy, inputs.directory);
+        let read = self.unless_stopped(read).await;
+        sandbox.end().await;
+        read.map(Some)
     }
 
     async fn unless_stopped<T>(&self, work: impl Future<Output = Result<T, Ended>>) -> Result<T, Ended> {

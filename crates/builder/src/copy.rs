@@ -1,5 +1,7 @@
 //! Which entries of the context a `COPY` or `ADD` copies, and their names in the destination.
 //!
+//! A source that is a symbolic link is what it leads to in the context, and a link below a directory stays a link.
+//!
 //! A selection refers to the index of the context: many copies of a large context cost no memory. It is made when the key of its step
 //! is computed, and again when the step runs.
 
@@ -10,6 +12,7 @@ use crate::context::{Context, clean};
 use crate::error::BuildError;
 use crate::format::Format;
 use crate::index::{Entry, EntryKind, MAX_ENTRIES};
+use crate::links::followed;
 use crate::search::Search;
 
 /// Each file of a selection is compared with others and hashed.
@@ -45,6 +48,8 @@ struct Selected {
 #[derive(Debug, Clone, Copy)]
 enum SelectedKind {
     Entry,
+    /// A link, with the entry that it leads to.
+    Followed(u32),
     Archive(Format),
     Inline,
 }
@@ -103,6 +108,9 @@ impl Selection {
         } else if let Some(rank) = context.index.find(&path) {
             found += 1;
             self.add(context, copy, rank, search)?;
+        } else if let Some(rank) = followed(context, &path).and_then(|path| context.index.find(&path)) {
+            found += 1;
+            self.add(context, copy, rank, search)?;
         }
         if found == 0 {
             return Err(BuildError::new(format!("the build context has nothing at '{pattern}'")));
@@ -123,12 +131,27 @@ impl Selection {
         }
         search.spend(STEPS_PER_FILE)?;
         let name = path.rsplit('/').next().unwrap_or(path);
+        let skipped = length(path.len() - name.len());
+        // A link that leads to nothing stays one.
+        if matches!(entry.kind, EntryKind::Link { .. })
+            && let Some(target) = followed(context, path)
+            && let Some(found) = context.index.find(&target)
+        {
+            if context.index.entry(found).kind == EntryKind::Directory {
+                return self.add_below(context, copy, &target, search);
+            }
+            return self.push(
+                Selected { number: rank, skipped, kind: SelectedKind::Followed(found) },
+                context,
+                copy,
+            );
+        }
         let format = if copy.extracts { format_of(context, name, entry) } else { None };
         if format.is_some() {
             self.target = Target::Directory;
         }
         let kind = format.map_or(SelectedKind::Entry, SelectedKind::Archive);
-        self.push(Selected { number: rank, skipped: length(path.len() - name.len()), kind }, context, copy)
+        self.push(Selected { number: rank, skipped, kind }, context, copy)
     }
 
     /// Adds the content of a directory. `""` is the root.
@@ -181,6 +204,7 @@ impl Selection {
         self.files.iter().map(move |selected| {
             let content = match selected.kind {
                 SelectedKind::Entry => Content::Entry(context.index.entry(selected.number)),
+                SelectedKind::Followed(target) => Content::Entry(context.index.entry(target)),
                 SelectedKind::Archive(format) => {
                     Content::Archive(context.index.entry(selected.number), format)
                 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dockerfile::{Copy, Run, Step, Work};
+use dockerfile::{Copy, Directory, Run, Source, Step, Work};
 use sha2::{Digest, Sha256};
 
 use crate::context::Context;
@@ -11,7 +11,7 @@ use crate::copy::{Content, Selection, Target};
 use crate::index::EntryKind;
 
 /// Raised when the builder carries out the same step differently.
-const FORMAT: &str = "sandboxd build 1";
+const FORMAT: &str = "sandboxd build 2";
 
 /// The key of what a Dockerfile builds upon.
 pub fn of_base(identity: &str, isolation: &str) -> String {
@@ -24,8 +24,7 @@ pub fn of_base(identity: &str, isolation: &str) -> String {
 
 /// The key of a step. `selected` has the files of a copy.
 pub fn of_step(parent: &str, step: &Step, selected: Option<(&Context, &Selection)>) -> String {
-    let mut key = Key::new(parent);
-    key.texts(&step.directories);
+    let mut key = Key::above(parent, step);
     match &step.work {
         Work::Nothing => key.text("nothing"),
         Work::Run(run) => key.run(run),
@@ -33,6 +32,22 @@ pub fn of_step(parent: &str, step: &Step, selected: Option<(&Context, &Selection
             let none = (&Context::default(), &Selection::default());
             let (context, selection) = selected.unwrap_or(none);
             key.copy(copy, context, selection);
+        }
+    }
+    key.finish()
+}
+
+/// The key of a step that copies files of another file system, which has a key of its own.
+pub fn of_foreign_copy(parent: &str, step: &Step, copy: &Copy, from: &str) -> String {
+    let mut key = Key::above(parent, step);
+    key.text("copy from");
+    key.text(from);
+    key.target(copy);
+    key.number(copy.sources.len() as u64);
+    for source in &copy.sources {
+        match source {
+            Source::Path(path) => key.text(path),
+            Source::Inline { name, content } => key.texts(&[name.clone(), content.clone()]),
         }
     }
     key.finish()
@@ -54,6 +69,17 @@ impl Key {
     fn new(parent: &str) -> Self {
         let mut key = Self(Sha256::new());
         key.text(parent);
+        key
+    }
+
+    /// Of a step, with the directories that it makes.
+    fn above(parent: &str, step: &Step) -> Self {
+        let mut key = Self::new(parent);
+        key.number(step.directories.len() as u64);
+        for Directory { path, owner } in &step.directories {
+            key.text(path);
+            key.text(owner.as_deref().unwrap_or_default());
+        }
         key
     }
 
@@ -90,12 +116,8 @@ impl Key {
     }
 
     fn copy(&mut self, copy: &Copy, context: &Context, selection: &Selection) {
-        let Copy { destination, owner, mode, extracts, .. } = copy;
         self.text("copy");
-        self.text(destination);
-        self.text(owner.as_deref().unwrap_or_default());
-        self.number(mode.map_or(u64::MAX, u64::from));
-        self.number(u64::from(*extracts));
+        self.target(copy);
         self.number(u64::from(selection.target == Target::Directory));
         let files = selection.files(context, copy);
         self.number(files.len() as u64);
@@ -119,6 +141,14 @@ impl Key {
         }
     }
 
+    fn target(&mut self, copy: &Copy) {
+        let Copy { destination, owner, mode, extracts, .. } = copy;
+        self.text(destination);
+        self.text(owner.as_deref().unwrap_or_default());
+        self.number(mode.map_or(u64::MAX, u64::from));
+        self.number(u64::from(*extracts));
+    }
+
     fn finish(self) -> String {
         self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -129,7 +159,8 @@ mod tests {
     use super::*;
 
     fn step(work: Work) -> Step {
-        Step { line: 1, text: "shown".to_owned(), directories: Vec::new(), work }
+        let above = dockerfile::Origin::Base("a".to_owned());
+        Step { above, line: 1, text: "shown".to_owned(), directories: Vec::new(), work }
     }
 
     fn run(command: &str, env: &[(&str, &str)], user: Option<&str>) -> Step {
@@ -147,6 +178,19 @@ mod tests {
     fn everything_that_changes_the_result_changes_the_key() {
         let base = of_base("sha256:1", "container");
         let first = run("make", &[("A", "1")], None);
+        let made = |owner: Option<&str>| {
+            let directory = Directory { path: "/a".to_owned(), owner: owner.map(str::to_owned) };
+            Step { directories: vec![directory], ..step(Work::Nothing) }
+        };
+        let copy = |source: &str, destination: &str| Copy {
+            from: None,
+            sources: vec![Source::Path(source.to_owned())],
+            destination: destination.to_owned(),
+            owner: None,
+            mode: None,
+            extracts: false,
+        };
+        let foreign = |copy: &Copy, from: &str| of_foreign_copy(&base, &step(Work::Nothing), copy, from);
         let keys = [
             base.clone(),
             of_base("sha256:2", "container"),
@@ -157,7 +201,12 @@ mod tests {
             of_step(&base, &run("make", &[("A", "2")], None), None),
             of_step(&base, &run("make", &[("A", "1")], Some("user")), None),
             of_step(&base, &step(Work::Nothing), None),
-            of_step(&base, &Step { directories: vec!["/a".to_owned()], ..step(Work::Nothing) }, None),
+            of_step(&base, &made(None), None),
+            of_step(&base, &made(Some("app")), None),
+            foreign(&copy("/a", "/b"), "1"),
+            foreign(&copy("/a", "/b"), "2"),
+            foreign(&copy("/b", "/b"), "1"),
+            foreign(&copy("/a", "/c"), "1"),
         ];
         let different: std::collections::BTreeSet<_> = keys.iter().collect();
         assert_eq!(different.len(), keys.len());

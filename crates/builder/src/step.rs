@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::{BuildEvent, SandboxId};
-use dockerfile::{Copy, Run, Step, Work};
+use dockerfile::{Copy, Directory, Run, Step, Work};
 use engine::{
-    Channel, Engine, EngineError, FileKind, FileOp, ProcessEnd, ProcessEvent, ProcessRequest, SandboxHandle,
-    Template as Image, UserFileOp,
+    Channel, Engine, EngineError, FileErrorKind, FileKind, FileOp, ProcessEnd, ProcessEvent, ProcessRequest,
+    SandboxHandle, Template as Image, UserFileOp,
 };
 use rules::LineSplitter;
 use store::SnapshotRecord;
@@ -73,10 +73,20 @@ impl<'a> StepSandbox<'a> {
         }
     }
 
-    async fn make_directory(&self, path: &str) -> Result<(), Ended> {
-        let op = FileOp::MakeDir { path: path.as_bytes().to_vec(), mode: None, recursive: true };
-        self.handle().file_op(true, &op).await?.info().await?;
-        Ok(())
+    async fn make_directory(&self, directory: &Directory) -> Result<(), Ended> {
+        let path = directory.path.as_bytes().to_vec();
+        let Some(owner) = &directory.owner else {
+            let op = FileOp::MakeDir { path, mode: None, recursive: true };
+            self.handle().file_op(true, &op).await?.info().await?;
+            return Ok(());
+        };
+        let made = async {
+            self.handle().user_file_op(true, owner, &UserFileOp::MakeDirs { path }).await?.details().await
+        };
+        match made.await {
+            Err(EngineError::File(error)) if error.kind == FileErrorKind::Exists => Ok(()),
+            made => Ok(made.map(drop)?),
+        }
     }
 
     /// Runs a command to its end.

@@ -144,19 +144,26 @@ pub struct Settings {
     pub entrypoint: Option<Vec<String>>,
     pub exposed: Vec<String>,
     pub labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub shell: Option<Vec<String>>,
+    #[serde(default)]
+    pub on_build: Vec<String>,
 }
 
 impl From<ImageSettings> for Settings {
     fn from(settings: ImageSettings) -> Self {
-        let ImageSettings { env, workdir, user, cmd, entrypoint, exposed, labels } = settings;
-        Self { env, workdir, user, cmd, entrypoint, exposed: exposed.into_iter().collect(), labels }
+        let ImageSettings { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build } =
+            settings;
+        let exposed = exposed.into_iter().collect();
+        Self { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build }
     }
 }
 
 impl From<Settings> for ImageSettings {
     fn from(settings: Settings) -> Self {
-        let Settings { env, workdir, user, cmd, entrypoint, exposed, labels } = settings;
-        Self { env, workdir, user, cmd, entrypoint, exposed: exposed.into_iter().collect(), labels }
+        let Settings { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build } = settings;
+        let exposed = exposed.into_iter().collect();
+        Self { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build }
     }
 }
 

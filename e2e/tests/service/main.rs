@@ -33,6 +33,7 @@ mod s16_hibernation;
 mod s17_memory_snapshots;
 mod s18_template_builds;
 mod s18_templates;
+mod s18_templates_corpus;
 mod s18_templates_hostile;
 mod s18_templates_kill;
 mod s19_object_store;

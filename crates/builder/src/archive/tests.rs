@@ -26,7 +26,7 @@ fn context(archive: &[u8], name: &str) -> (Context, tempfile::NamedTempFile) {
 
 fn add(name: &str) -> Copy {
     let sources = vec![Source::Path(name.to_owned())];
-    Copy { sources, destination: "/app/".to_owned(), owner: None, mode: None, extracts: true }
+    Copy { from: None, sources, destination: "/app/".to_owned(), owner: None, mode: None, extracts: true }
 }
 
 /// Sends an archive of `ADD` to a receiver that reads everything. Returns the bytes, the error, and the memory of the sender.

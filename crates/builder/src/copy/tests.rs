@@ -11,6 +11,7 @@ use crate::context::tests::bombs;
 
 fn copy(sources: &[&str], extracts: bool) -> Copy {
     Copy {
+        from: None,
         sources: sources.iter().map(|source| Source::Path((*source).to_owned())).collect(),
         destination: "/app/".to_owned(),
         owner: None,
@@ -137,4 +138,37 @@ fn the_files_of_many_copies_take_little_memory() {
         assert!(error.message.contains("more than 200000 files"), "{error}");
     });
     assert!(used.bytes_max <= 16_000_000, "{} bytes", used.bytes_max);
+}
+
+#[test]
+fn sources_that_are_links_are_followed() {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (path, target) in [("links/file", "../real"), ("links/dir", "../tree"), ("links/broken", "nowhere")] {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        archive.append_link(&mut header, path, target).unwrap();
+    }
+    for path in ["real", "tree/one"] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(1);
+        archive.append_data(&mut header, path, &b"x"[..]).unwrap();
+    }
+    let (context, _file) = context(&archive.into_inner().unwrap());
+    let is_file =
+        |content: Content<'_>| matches!(content, Content::Entry(Entry { kind: EntryKind::File { .. }, .. }));
+    let found = |source: &str| {
+        let copy = copy(&[source], false);
+        let selection = find(&context, &copy).unwrap();
+        let files = selection.files(&context, &copy);
+        files.map(|(name, content)| (name.to_owned(), is_file(content))).collect::<Vec<_>>()
+    };
+    let file = |name: &str| (name.to_owned(), true);
+    let link = |name: &str| (name.to_owned(), false);
+    assert_eq!(found("links/file"), [file("file")]);
+    assert_eq!(found("links/f*"), [file("file")]);
+    assert_eq!(found("links/dir"), [file("one")]);
+    assert_eq!(found("links/dir/one"), [file("one")]);
+    assert_eq!(found("links/broken"), [link("broken")]);
+    assert_eq!(found("links"), [link("broken"), link("dir"), link("file")]);
 }

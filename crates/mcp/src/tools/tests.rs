@@ -268,8 +268,8 @@ fn a_failed_build_says_why() {
         let (failed, text, built) = send(&call, "build_template", arguments).await;
         assert!(!failed && text.contains("failed") && text.contains("Correct the Dockerfile"), "{text}");
         assert_eq!((&built["state"], &built["error"]["line"]), (&json!("failed"), &json!(1)), "{built}");
-        let unsupported = json!({"name": "web", "dockerfile": "FROM ubuntu:24.04\nVOLUME /x\n"});
-        is_refused(&call, "build_template", unsupported, &["INVALID_CONFIG", "VOLUME"]).await;
+        let unsupported = json!({"name": "web", "dockerfile": "FROM ubuntu:24.04\nRUN --network=none x\n"});
+        is_refused(&call, "build_template", unsupported, &["INVALID_CONFIG", "RUN --network=none"]).await;
         let impatient = json!({"name": "web", "dockerfile": "FROM ubuntu:24.04", "waitSeconds": 301});
         is_refused(&call, "build_template", impatient, &["1 to 300"]).await;
         Ok(())
