@@ -6,7 +6,7 @@ Run mkdir /out && \
 
   # inside
     # indented inside
-  echo one > /out/1 && \   
+  echo one > /out/1 && \
   echo two \
 # at the start
   three > /out/2

@@ -1,5 +1,5 @@
 FROM base
-RUN mkdir -m 777 /out && groupadd -g 2000 extra && groupadd -g 2001 staff2 && useradd -m -u 1500 -G extra app
+RUN mkdir -m 777 /out && groupadd -g 2000 extra && groupadd -g 2001 staff2 && useradd -m -d /srv/app -u 1500 -G extra app
 USER app
 RUN id > /out/1; echo "$HOME" >> /out/1; touch /out/by-app
 USER app:staff2
