@@ -3,7 +3,7 @@
 import time
 
 import names
-from e2b import Sandbox, Template
+from e2b import Sandbox, Template, wait_for_port
 
 # The last user is that of commands, and of the steps of a template above.
 Template.build(Template().from_base_image().set_user("root").set_workdir("/srv"), "e2b-root")
@@ -13,6 +13,20 @@ try:
     run = sandbox.commands.run
     assert run("cat who; whoami; pwd").stdout == "root\n/srv\nroot\n/srv\n"
     assert run("whoami; pwd", user="user").stdout == "user\n/srv\n"
+finally:
+    sandbox.kill()
+
+# Values of variables are expanded, commands find their programs nevertheless, and the ready command has `ss`.
+served = Template().from_base_image()
+served = served.set_envs({"PATH": "/opt/x/bin:$PATH", "SEEN": "$PATH", "TEXT": "$(id) 'a' \"b\" \\c"})
+served = served.run_cmd("date > /tmp/built").set_start_cmd("python3 -m http.server 8000", wait_for_port(8000))
+Template.build(served, "e2b-served")
+sandbox = Sandbox.create("e2b-served", timeout=60)
+try:
+    run = sandbox.commands.run
+    seen, text = run("echo $SEEN; echo \"$TEXT\"; cat /tmp/built > /dev/null").stdout.splitlines()
+    assert seen.endswith("/bin") and "$" not in seen, seen
+    assert text == "$(id) 'a' \"b\" \\c", text
 finally:
     sandbox.kill()
 
