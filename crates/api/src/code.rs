@@ -14,6 +14,7 @@ use crate::{Integer, RunId};
 pub struct CodeBody {
     /// At most 1 MiB of UTF-8.
     #[cfg_attr(feature = "openapi", schema(required = true, max_length = 1_048_576, example = "1 + 1"))]
+    #[cfg_attr(feature = "openapi", schema(pattern = r"^[^\x00]*$"))]
     pub code: String,
     /// `python`, `javascript`, `bash`, or the name of a Jupyter kernel that the image has. Not allowed with `contextId`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -24,10 +24,10 @@ pub struct ExecuteBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::command_env, required = false))]
     pub env: Option<BTreeMap<String, String>>,
-    /// User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the user's.
+    /// User that runs the command: a name of at most 256 bytes in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the user's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, min_length = 1, max_length = 256))]
-    #[cfg_attr(feature = "openapi", schema(pattern = r"^[^\x00\n:]*$", default = "root"))]
+    #[cfg_attr(feature = "openapi", schema(pattern = r"^[^\x00-\x1f\x7f:]*$", default = "root"))]
     pub user: Option<String>,
     /// Time in ms after which the command and all its processes are killed. Paused time does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,10 +68,10 @@ pub struct DetachedBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::command_env, required = false))]
     pub env: Option<BTreeMap<String, String>>,
-    /// User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the user's.
+    /// User that runs the command: a name of at most 256 bytes in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the user's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, min_length = 1, max_length = 256))]
-    #[cfg_attr(feature = "openapi", schema(pattern = r"^[^\x00\n:]*$", default = "root"))]
+    #[cfg_attr(feature = "openapi", schema(pattern = r"^[^\x00-\x1f\x7f:]*$", default = "root"))]
     pub user: Option<String>,
     /// Time in ms after which the command and all its processes are killed. Without it, the command may run as long as its
     /// sandbox.

@@ -19,7 +19,7 @@ fn domain_pattern() -> String {
     // Its first and last characters are in other sets.
     let inner = LABEL_BYTES - 2;
     let label = format!("[A-Za-z0-9_]([A-Za-z0-9_-]{{0,{inner}}}[A-Za-z0-9_])?");
-    format!(r"^(\*\.)?({label}\.)*(?![0-9]+$){label}$")
+    format!(r"^(?!([^.]*\.)*[0-9]+$)(\*\.)?({label}\.)*{label}$")
 }
 
 /// An IPv4 address, with a prefix length or without.
@@ -113,6 +113,20 @@ fn tags(description: &str) -> RefOr<Schema> {
         .max_properties(Some(METADATA_KEYS))
         .description(Some(description))
         .examples([serde_json::json!({"userId": "user_123"})])
+        .into()
+}
+
+/// The id of an uploaded context, or base64 with padding.
+pub(crate) fn build_context() -> RefOr<Schema> {
+    let digit = "[A-Za-z0-9+/]";
+    let last = format!("{digit}{{4}}|{digit}{{2}}[AEIMQUYcgkosw048]=|{digit}[AQgw]==");
+    let pattern = format!("^(ctx_[a-z0-9]{{8,40}}|({digit}{{4}})*({last}))$");
+    text()
+        .pattern(Some(pattern))
+        .description(Some(
+            "The build context: the id of an uploaded one, or a tar archive in base64, which may be compressed with gzip.",
+        ))
+        .examples(["ctx_5w4h1v8x2k9qz0ry7m3t"])
         .into()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A path is any bytes, percent-encoded: the kernel does not require UTF-8. Unknown parameters are ignored.
 
-use api::bounds::{MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, Range};
+use api::bounds::{MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PATH_PART_BYTES, Range};
 use rules::quoted;
 
 use crate::headers::no_encoding;
@@ -74,7 +74,29 @@ impl FileQuery {
             let got = format!("{} bytes long", path.len());
             return Err(FieldFault::new(name, got, format!("at most {PATH_BYTES} bytes")).into());
         }
+        if let Some(long) = path.split(|byte| *byte == b'/').find(|part| part.len() > PATH_PART_BYTES) {
+            let got = format!("a path with {} bytes between slashes", long.len());
+            return Err(FieldFault::new(
+                name,
+                got,
+                format!("at most {PATH_PART_BYTES} bytes between slashes"),
+            )
+            .into());
+        }
         Ok(path.to_vec())
+    }
+
+    /// A required path that ends in the name of a file or directory.
+    pub fn named_path(&self, name: &str) -> Result<Vec<u8>, Refusal> {
+        let path = self.path(name)?;
+        let last = path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
+        if matches!(last, None | Some(b"." | b"..")) {
+            let got = quoted(&String::from_utf8_lossy(&path));
+            return Err(
+                FieldFault::new(name, got, "a path that ends in the name of a file or directory").into()
+            );
+        }
+        Ok(path)
     }
 
     pub fn flag(&self, name: &str, default: bool) -> Result<bool, Refusal> {
@@ -184,8 +206,28 @@ mod tests {
         for bad in ["%", "%4", "%zz", "a=%g0"] {
             assert!(file_query(Some(bad)).is_err(), "{bad}");
         }
-        for bad in ["", "path=", "path=a%00b", "path=a&path=b", &format!("path={}", "x".repeat(4096))] {
+        let (long, long_part) = ("x/".repeat(2048), "x".repeat(256));
+        for bad in [
+            "",
+            "path=",
+            "path=a%00b",
+            "path=a&path=b",
+            &format!("path={long}"),
+            &format!("path={long_part}"),
+        ] {
             assert!(file_query(Some(bad)).unwrap().path("path").is_err(), "{bad}");
+        }
+        let longest = format!("path={}", "x".repeat(255));
+        assert!(file_query(Some(&longest)).unwrap().named_path("path").is_ok());
+        for nameless in ["/", ".", "..", "a/..", "a/./", "//"] {
+            let query = file_query(Some(&format!("path={nameless}"))).unwrap();
+            assert!(query.path("path").is_ok() && query.named_path("path").is_err(), "{nameless}");
+        }
+        for named in ["a", "/a/", "...", "a/..b", ".a"] {
+            assert!(
+                file_query(Some(&format!("path={named}"))).unwrap().named_path("path").is_ok(),
+                "{named}"
+            );
         }
         for bad in ["mode=9", "mode=64", "mode=+644", "mode=00644", "mode=", "mode=%ff"] {
             assert!(file_query(Some(bad)).unwrap().mode().is_err(), "{bad}");

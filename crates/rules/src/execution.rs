@@ -59,12 +59,12 @@ pub fn execute_request(body: ExecuteBody, rules: &ExecuteRules) -> Result<Execut
 }
 
 fn user(name: String) -> Result<String, ConfigError> {
-    let is_name = (1..=USER_BYTES).contains(&name.len()) && !name.contains(['\0', ':', '\n']);
-    if is_name {
-        Ok(name)
-    } else {
-        Err(ConfigError::text("user", &name, "the name of a user of 1 to 256 bytes"))
+    let is_allowed = |char: char| !char.is_ascii_control() && char != ':';
+    if (1..=USER_BYTES).contains(&name.len()) && name.chars().all(is_allowed) {
+        return Ok(name);
     }
+    let allowed = format!("the name of a user: 1 to {USER_BYTES} bytes without ':' and control characters");
+    Err(ConfigError::text("user", &name, allowed))
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_user_has_a_name() {
-        for wrong in ["", "a:b", "a\0", "a\n", &"x".repeat(257)] {
+        for wrong in ["", "a:b", "a\0", "a\n", "a\u{1b}", "\u{7f}", &"x".repeat(257)] {
             let refusal = given(|input| input.user = Some(wrong.to_owned())).unwrap_err();
             assert!(matches!(refusal, ExecuteRefusal::Invalid(error) if error.field == "user"), "{wrong}");
         }

@@ -44,7 +44,8 @@ async fn a_stream_starts_at_an_id_and_continues_live() {
     let id = create_sandbox(&client).await;
     let first = text(&all_events(&client, &events_path(&id)).await[0]["id"]);
     let mut after_first = follow(&client, &events_path(&id), Some(&first)).await;
-    let mut from_now = follow(&client, &events_path(&id), None).await;
+    // As a client sends it that has received no event.
+    let mut from_now = follow(&client, &events_path(&id), Some("")).await;
     let mut by_query =
         follow(&client, &format!("{}?lastEventId={first}&type=exec.*", events_path(&id)), None).await;
     let mut of_account = follow(&client, EVENTS, Some("ev_0000000000000000")).await;
@@ -100,7 +101,7 @@ async fn events_are_delivered_within_two_seconds() {
 async fn refused_event_streams_are_plain_errors() {
     let (_service, client) = user().await;
     let id = create_sandbox(&client).await;
-    for (header, query) in [("42", ""), ("ev_1", ""), ("", ""), ("ev_0000000000000000", "?type=x")] {
+    for (header, query) in [("42", ""), ("ev_1", ""), ("ev_0000000000000000", "?type=x")] {
         let call = client.call(Method::GET, &format!("{}{query}", events_path(&id)));
         let call = call.header("accept", "text/event-stream").header("last-event-id", header);
         let answer = call.send().await.unwrap();

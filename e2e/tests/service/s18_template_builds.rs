@@ -91,7 +91,7 @@ async fn a_build_is_cancelled_and_a_log_continues() {
     let rest = rest.stream().await.unwrap().rest().await.unwrap();
     let names: Vec<_> = rest.iter().map(|event| event.name.as_str()).collect();
     assert_eq!(names, ["note", "done"], "{rest:?}");
-    for wrong in ["1", "x", "99999999"] {
+    for wrong in ["1", "x", "+1", "99999999"] {
         let call = client.call(Method::GET, &format!("{}/logs", path(&id))).header("last-event-id", wrong);
         call.send().await.unwrap().error(400, "INVALID_REQUEST").unwrap();
     }

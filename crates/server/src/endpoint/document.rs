@@ -66,6 +66,8 @@ pub struct Content {
     pub schema: fn() -> Value,
     /// Adds the schemas that `schema` refers to.
     pub components: fn(&mut Components),
+    /// Keywords beside those of `schema`: which fields go together.
+    pub combinations: Value,
     pub example: Option<Value>,
 }
 
@@ -139,6 +141,7 @@ impl Content {
             media_type: "application/json",
             schema: parameter::reference::<T>,
             components: components_of::<T>,
+            combinations: json!({}),
             example: None,
         }
     }
@@ -152,12 +155,13 @@ impl Content {
     pub fn any_json() -> Self {
         let schema =
             || json!({ "type": "object", "propertyNames": { "type": "string" }, "additionalProperties": {} });
-        Self { media_type: "application/json", schema, components: |_| {}, example: None }
+        Self { schema, ..Self::raw("application/json") }
     }
 
     /// Content without a schema.
     pub fn raw(media_type: &'static str) -> Self {
-        Self { media_type, schema: parameter::text, components: |_| {}, example: None }
+        let combinations = json!({});
+        Self { media_type, schema: parameter::text, components: |_| {}, combinations, example: None }
     }
 
     /// Server-Sent Events.
@@ -170,12 +174,21 @@ impl Content {
         self
     }
 
+    /// Keywords for fields that require or exclude each other, which a derived schema cannot have.
+    pub fn combinations(mut self, keywords: Value) -> Self {
+        self.combinations = keywords;
+        self
+    }
+
     pub fn is_json(&self) -> bool {
         self.media_type == "application/json"
     }
 
     pub fn document(&self) -> Value {
         let mut document = json!({ "schema": (self.schema)() });
+        for (keyword, value) in self.combinations.as_object().into_iter().flatten() {
+            document["schema"][keyword] = value.clone();
+        }
         if let Some(example) = &self.example {
             document["example"] = example.clone();
         }

@@ -1,7 +1,7 @@
 //! Parameters as endpoints declare them for the OpenAPI document.
 
 use api::bounds::{
-    IDEMPOTENCY_KEY_CHARS, MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PORT, SANDBOX_NAME_CHARS,
+    IDEMPOTENCY_KEY_CHARS, MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PATH_PART_BYTES, PORT, SANDBOX_NAME_CHARS,
 };
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
@@ -71,6 +71,13 @@ impl Parameter {
         const DESCRIPTION: &str = "Absolute, or relative to the working directory of the sandbox. Any bytes, \
              percent-encoded.";
         Self::query(name, DESCRIPTION, file_path).required().example(example)
+    }
+
+    /// A path that ends in the name of a file or directory.
+    pub const fn named_path(name: &'static str, example: &'static str) -> Self {
+        const DESCRIPTION: &str = "Absolute, or relative to the working directory of the sandbox. Its last part is a name, \
+             not `.` or `..`. Any bytes, percent-encoded.";
+        Self::query(name, DESCRIPTION, named_path).required().example(example)
     }
 
     /// The permission bits of a file.
@@ -143,8 +150,26 @@ pub fn events() -> Value {
     json!({ "description": "Server-Sent Events. Each has `event`, its kind, and `data`, a JSON object." })
 }
 
-pub fn event_id() -> Value {
-    json!({ "type": "string", "pattern": inline::<api::EventId>()["pattern"] })
+/// The id of the last event that a client has received, or nothing.
+pub fn last_event_id() -> Value {
+    or_empty(&inline::<api::EventId>())
+}
+
+/// The offset after the last output that a client has received, or nothing.
+pub fn last_output_offset() -> Value {
+    or_empty(&inline::<api::OutputOffset>())
+}
+
+/// The id of the last event of a build's log that a client has received, or nothing.
+pub fn last_log_event() -> Value {
+    json!({ "type": "string", "pattern": "^([0-9]{1,18}|end)?$" })
+}
+
+/// A client that has received no event may send an empty header.
+fn or_empty(schema: &Value) -> Value {
+    let pattern = schema["pattern"].as_str().unwrap_or_default();
+    let inner = pattern.trim_start_matches('^').trim_end_matches('$');
+    json!({ "type": "string", "pattern": format!("^({inner})?$") })
 }
 
 fn sandbox() -> Value {
@@ -176,7 +201,18 @@ fn offset() -> Value {
 }
 
 fn file_path() -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": PATH_BYTES, "pattern": r"^[^\x00]+$" })
+    path_matching("")
+}
+
+fn named_path() -> Value {
+    path_matching(r"(?!([^\x00]*/)?\.{1,2}/*$|/*$)")
+}
+
+/// The pattern of a path after a condition for its start.
+fn path_matching(condition: &str) -> Value {
+    let part = format!(r"[^/\x00]{{0,{PATH_PART_BYTES}}}");
+    let pattern = format!("^{condition}{part}(/{part})*$");
+    json!({ "type": "string", "minLength": 1, "maxLength": PATH_BYTES, "pattern": pattern })
 }
 
 fn mode() -> Value {

@@ -14,7 +14,7 @@ use store::{EventFilter, EventOrder, EventPage, Topic};
 
 use super::follow::{self, StreamStart};
 use super::{read, view};
-use crate::endpoint::parameter::{event_id, inline, list_of};
+use crate::endpoint::parameter::{inline, last_event_id, list_of};
 use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, READ, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
@@ -52,7 +52,7 @@ const FILTERS: [Parameter; 11] = [
     Parameter::header(
         "Last-Event-ID",
         "For streams: the id of the last event that the client received.",
-        event_id,
+        last_event_id,
     )
     .example("ev_0000000000000042"),
 ];

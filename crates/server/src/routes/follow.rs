@@ -41,13 +41,17 @@ pub struct StreamStart {
     pub request_id: RequestId,
 }
 
-/// The id in the header `Last-Event-ID`, if any.
+/// The id in the header `Last-Event-ID`, if any. Clients that have received no event may send an empty one.
 pub fn last_seen(headers: &HeaderMap) -> Result<Option<EventId>, ApiError> {
     let mut values = read::values(headers, LAST_EVENT_ID);
     let Some(value) = values.next() else { return Ok(None) };
+    let is_repeated = values.next().is_some();
+    if value.is_empty() && !is_repeated {
+        return Ok(None);
+    }
     let text = String::from_utf8_lossy(value);
     match text.parse() {
-        Ok(id) if values.next().is_none() => Ok(Some(id)),
+        Ok(id) if !is_repeated => Ok(Some(id)),
         _ => {
             let message = format!(
                 "header Last-Event-ID is {}; allowed: one event id, such as 'ev_0000000000000042'",

@@ -2,6 +2,7 @@
 
 mod bad;
 mod bodies;
+mod exactness;
 mod execute;
 mod files;
 mod fixture;

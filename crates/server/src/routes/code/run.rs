@@ -42,7 +42,9 @@ pub fn endpoint() -> Endpoint {
         ])
         .json_body::<CodeBody>(
             16 << 20,
-            Content::json::<CodeBody>().example(json!({"code": "x = 1\nx + 1"})),
+            Content::json::<CodeBody>()
+                .combinations(json!({"not": {"required": ["contextId", "language"]}}))
+                .example(json!({"code": "x = 1\nx + 1"})),
             "Only `code` is required. A repeated or `null` field is an error.",
         )
         .responds(

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::ExecutionRequest;
 use super::follow::{self, StreamStart};
 use super::view::execution_state;
-use crate::endpoint::parameter::inline;
+use crate::endpoint::parameter::{inline, last_output_offset};
 use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, Tag};
 use crate::error::ApiError;
 use crate::output::{self, BufferedOutput, OutputReservation};
@@ -45,7 +45,7 @@ pub fn endpoint() -> Endpoint {
             Parameter::header(
                 "Last-Event-ID",
                 "Same as `after`; takes precedence over it.",
-                inline::<api::OutputOffset>,
+                last_output_offset,
             ),
             Parameter::flag("lineEnds", "`true` for a stream with line ends, as for execute."),
         ])
@@ -119,6 +119,10 @@ fn last_seen(headers: &HeaderMap) -> Result<Option<OutputOffset>, ApiError> {
     if values.next().is_some() {
         let message = "header Last-Event-ID was sent more than once; send it once";
         return Err(ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", "Last-Event-ID"));
+    }
+    // Clients that have received no event may send an empty one.
+    if value.is_empty() {
+        return Ok(None);
     }
     Ok(Some(reader::output_offset(&String::from_utf8_lossy(value), "Last-Event-ID")?))
 }

@@ -20,9 +20,9 @@ pub fn endpoint() -> Endpoint {
         )
         .parameters([
             Parameter::SANDBOX_ID,
-            Parameter::file_path("from", "/workspace/notes.txt"),
-            Parameter::file_path("to", "/workspace/notes.old")
-                .describe("The new path, not a directory to move into."),
+            Parameter::named_path("from", "/workspace/notes.txt"),
+            Parameter::named_path("to", "/workspace/notes.old")
+                .describe("The new path, not a directory to move into. Its last part is a name, not `.` or `..`."),
             Parameter::flag(
                 "overwrite",
                 "Whether to replace a file or an empty directory at `to`; default `false`.",
@@ -50,7 +50,7 @@ async fn relocate(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let request = FileRequest::new(service, &caller, &parts.uri).await?.to("move").in_run(&parts.headers)?;
     let order = |query: &reader::FileQuery| {
-        let (from, to) = (query.path("from")?, query.path("to")?);
+        let (from, to) = (query.named_path("from")?, query.named_path("to")?);
         Ok(FileOp::Move { from, to, overwrite: query.flag("overwrite", false)? })
     };
     let begun = request.begin(order).await;

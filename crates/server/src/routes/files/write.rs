@@ -22,7 +22,7 @@ pub fn endpoint() -> Endpoint {
         )
         .parameters([
             Parameter::SANDBOX_ID,
-            Parameter::file_path("path", "/workspace/notes.txt"),
+            Parameter::named_path("path", "/workspace/notes.txt"),
             Parameter::mode("The mode in octal; default 644 for a new file.", "0644"),
             Parameter::flag("parents", "Whether to create missing parent directories; default `false`."),
             Parameter::AUTO_RESUME,
@@ -46,7 +46,7 @@ async fn write(call: Call<Caller, RawBody>) -> Result<Json<api::FileEntry>, ApiE
     let request = FileRequest::new(service, &caller, &parts.uri).await?.to("write").in_run(&parts.headers)?;
     request.touched(upload::check(&parts.headers))?;
     let order = |query: &reader::FileQuery| {
-        let (path, mode) = (query.path("path")?, query.mode()?);
+        let (path, mode) = (query.named_path("path")?, query.mode()?);
         Ok(FileOp::Write { path, mode, parents: query.flag("parents", false)? })
     };
     let begun = request.begin(order).await;

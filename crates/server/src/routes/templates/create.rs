@@ -6,7 +6,7 @@ use api::{BuildContextId, ErrorCode, TemplateBody, TemplateView};
 use axum::http::StatusCode;
 use builder::{NewTemplate, OtherBuilds, Start, StoredContext, Template};
 use rules::{DockerfileSource, TemplateRequest};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{bases, view};
 use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
@@ -33,7 +33,7 @@ pub fn endpoint() -> Endpoint {
         .parameters([Parameter::IDEMPOTENCY_KEY])
         .json_body::<TemplateBody>(
             MOST,
-            Content::json::<TemplateBody>().example(json!({
+            Content::json::<TemplateBody>().combinations(combinations()).example(json!({
                 "name": "web",
                 "dockerfile": "FROM ubuntu:24.04\nRUN echo hello > /greeting\n",
             })),
@@ -59,6 +59,17 @@ async fn create(call: Call<Caller, JsonBody<TemplateBody>>) -> Result<Json<Templ
     let work = move |header| async move { carry_out(&shared, &account, received, header).await };
     let endpoint = format!("{} {path}", parts.method);
     service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+}
+
+/// The Dockerfile comes from one place, and what decides whether a start command is ready needs one.
+fn combinations() -> Value {
+    json!({
+        "oneOf": [
+            { "required": ["dockerfile"], "not": { "required": ["dockerfilePath"] } },
+            { "required": ["context"], "not": { "required": ["dockerfile"] } },
+        ],
+        "dependentRequired": { "readyCommand": ["startCommand"], "readyTimeoutMs": ["startCommand"] },
+    })
 }
 
 async fn carry_out(

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 
 use super::{template_id, view};
-use crate::endpoint::parameter::text;
+use crate::endpoint::parameter::last_log_event;
 use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::{ApiError, key_ended, of_builder};
 use crate::request_id::RequestId;
@@ -21,6 +21,8 @@ use crate::sse::{self, Chunk, KEEP_ALIVE};
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// The size at which a chunk is sent even if more events are there.
 const CHUNK_BYTES: usize = 64 << 10;
+/// The most digits of the id of an event.
+const ID_DIGITS: usize = 18;
 /// The id of the last event.
 const END: &str = "end";
 
@@ -37,7 +39,7 @@ pub fn endpoint() -> Endpoint {
         )
         .parameters([
             Parameter::TEMPLATE_ID,
-            Parameter::header("Last-Event-ID", "The id of the last event that was received.", text),
+            Parameter::header("Last-Event-ID", "The id of the last event that was received.", last_log_event),
         ])
         .responds(StatusCode::OK, "The log.", [Content::events()])
         .responds(
@@ -70,7 +72,7 @@ async fn logs(call: Call) -> Result<Response, ApiError> {
             service.builder.find(&caller.account, &id).map_err(of_builder)?;
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
-        Some(given) => given.parse().map_err(|_| refused(given))?,
+        Some(given) => log_position(given).ok_or_else(|| refused(given))?,
     };
     let reader = service.builder.log(&caller.account, &id, position).map_err(of_builder)?;
     let reader = reader.ok_or_else(|| refused(given.as_deref().unwrap_or_default()))?;
@@ -85,6 +87,12 @@ async fn logs(call: Call) -> Result<Response, ApiError> {
         reader,
         stage: Stage::First,
     }))
+}
+
+/// Reads the id of an event. The last one is [`END`].
+fn log_position(id: &str) -> Option<u64> {
+    let is_number = (1..=ID_DIGITS).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_digit());
+    id.parse().ok().filter(|_| is_number)
 }
 
 struct LogStream {
