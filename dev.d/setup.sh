@@ -110,7 +110,7 @@ setup() {
     ;;
   esac
   case " $* " in *' test '* | *' bench '*) s3_server ;; esac
-  case " $* " in *' test '*) mcp_clients; e2b_packages ;; esac
+  case " $* " in *' test '*) mcp_clients; e2b_packages; works_with_ci ;; esac
 }
 
 # No distribution packages it.

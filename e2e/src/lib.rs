@@ -11,6 +11,7 @@ pub mod registry;
 mod rig;
 pub mod s3;
 pub mod service;
+pub mod shared_image;
 pub mod small_registry;
 mod wait;
 

@@ -12,11 +12,9 @@ mod skip;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use e2e::service::{Service, ServiceOptions};
-use image::{Catalogue, Images};
 use tokio::process::Command;
 
 const ACCOUNT: &str = "e2b";
@@ -122,7 +120,8 @@ struct E2bService {
 
 impl E2bService {
     async fn start() -> Self {
-        tokio::task::spawn_blocking(build_base_image).await.unwrap();
+        let build = || e2e::shared_image::build(BASE_IMAGE, BASE_SOURCE);
+        tokio::task::spawn_blocking(build).await.unwrap().unwrap();
         let options = ServiceOptions::default()
             .image(BASE_IMAGE, BASE_SOURCE)
             .with("ports", "domain", "\"sandboxes.localhost\"")
@@ -197,23 +196,4 @@ async fn create_key(service: &Service, scopes: &str) -> String {
     // The service reads keys in the order in which they were created.
     service.client_with_new_key("later", "read").await.unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
-/// Adds the image to those that all tests share.
-fn build_base_image() {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let mut catalogue = Catalogue::default();
-        catalogue.set(BASE_IMAGE, &[BASE_SOURCE]).unwrap();
-        let root = workspace().join("target/test-images/images");
-        std::fs::create_dir_all(&root).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        // On a separate thread, because this one may belong to a runtime.
-        let build = async {
-            let images = Images::open(&root, catalogue, image::Options::default()).unwrap();
-            images.ensure(BASE_IMAGE, Arc::new(|_| {})).await.unwrap();
-            images.close().await;
-        };
-        std::thread::scope(|scope| scope.spawn(|| runtime.block_on(build)).join()).unwrap();
-    });
 }

@@ -8,15 +8,18 @@ use e2e::service::{Service, ServiceOptions};
 use crate::skip::skipped;
 
 /// The API key, and statuses that schemathesis does not expect for valid requests: 408 if the timeout of a command is too short to
-/// start it, 416 if a file is shorter than the range, 426 because it does not open websockets for terminals, and 400 if an output is
-/// shorter than the position from which it is attached.
+/// start it, 416 if a file is shorter than the range, 426 because it does not open websockets for terminals, and 400 if an output or
+/// a log is shorter than the position from which it is requested.
 fn config(key: &str) -> String {
     const EXPECTED: &str = "\"2xx\", 401, 403, 404, 408, 409, 416, 426, 429";
     const CHECK: &str = "positive_data_acceptance.expected-statuses";
-    format!(
-        "[auth.openapi.apiKey]\nbearer = \"{key}\"\n[checks]\n{CHECK} = [{EXPECTED}]\n[[operations]]\n\
-         include-path = \"/v1/sandboxes/{{id}}/executions/{{execution}}/attach\"\nchecks.{CHECK} = [400, {EXPECTED}]\n"
-    )
+    const POSITIONED: [&str; 2] =
+        ["/v1/sandboxes/{id}/executions/{execution}/attach", "/v1/templates/{id}/logs"];
+    let all = format!("[auth.openapi.apiKey]\nbearer = \"{key}\"\n[checks]\n{CHECK} = [{EXPECTED}]\n");
+    let operations = POSITIONED.map(|path| {
+        format!("[[operations]]\ninclude-path = \"{path}\"\nchecks.{CHECK} = [400, {EXPECTED}]\n")
+    });
+    all + &operations.concat()
 }
 
 /// Installed by `./dev test`.

@@ -12,7 +12,6 @@ WORD = re.compile(r"[!-~]{1,512}")
 NAME = re.compile(r"(?!sb_)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 HOUR_MS = 3_600_000
 EMPTY_TAR_BYTES = 1024
-LONGEST_PATH = 4095
 DOCKERFILE = "FROM ubuntu:24.04\nRUN true\n"
 LONGEST_JOINED = 200
 DOCUMENT = json.loads(pathlib.Path("openapi.json").read_text())
@@ -36,7 +35,7 @@ def before_call(context, case, kwargs):
     query = case.query or {}
     for name in ("path", "from", "to"):
         # Too long with the working directory as prefix, or in bytes of UTF-8.
-        if "/files" in case.path and isinstance(query.get(name), str) and LONGEST_JOINED < len(query[name]) <= LONGEST_PATH:
+        if "/files" in case.path and len(str(query.get(name, ""))) > LONGEST_JOINED and is_text(query[name], parameter(case, name)):
             query[name] = "name"
     for name, value in list(headers.items()):
         # A key that was used with another body is refused: make each key unique.
@@ -71,6 +70,12 @@ def free_name(body):
         body["name"] = f"n{next(_numbers)}"
         if body.get("count", 1) != 1:
             del body["name"]
+
+
+def parameter(case, name):
+    """The schema of a parameter."""
+    described = DOCUMENT["paths"][case.path][case.method.lower()]["parameters"]
+    return next(each["schema"] for each in described if each["name"] == name)
 
 
 def buildable(body):
