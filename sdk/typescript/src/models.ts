@@ -271,8 +271,8 @@ export interface DetachedBody {
    */
   readonly timeoutMs?: number;
   /**
-   * User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the
-   * user's.
+   * User that runs the command: a name of at most 256 bytes in the sandbox's `/etc/passwd`. `HOME`, `USER` and
+   * `LOGNAME` are the user's.
    */
   readonly user?: string;
 }
@@ -377,8 +377,8 @@ export interface ExecuteBody {
   /** Time in ms after which the command and all its processes are killed. Paused time does not count. */
   readonly timeoutMs?: number;
   /**
-   * User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the
-   * user's.
+   * User that runs the command: a name of at most 256 bytes in the sandbox's `/etc/passwd`. `HOME`, `USER` and
+   * `LOGNAME` are the user's.
    */
   readonly user?: string;
 }
@@ -1208,8 +1208,8 @@ export interface TerminalBody {
   /** Time limit in ms. Without it, the terminal may run as long as its sandbox. */
   readonly timeoutMs?: number;
   /**
-   * User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the
-   * user's.
+   * User that runs the command: a name of at most 256 bytes in the sandbox's `/etc/passwd`. `HOME`, `USER` and
+   * `LOGNAME` are the user's.
    */
   readonly user?: string;
 }
