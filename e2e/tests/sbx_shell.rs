@@ -127,7 +127,9 @@ async fn a_shell_supports_editors_and_resizing_and_survives_the_daemon() {
     window.line("busybox vi note");
     window.wait_for("~\n~\n").await;
     window.press(&["i"]);
+    window.wait_for("I note").await;
     window.tmux(&["send-keys", "-l", "typed in vi"]);
+    window.wait_for("typed in vi").await;
     window.press(&["Escape"]);
     // The editor accepts an escape only if no other key follows immediately, because it might begin a sequence.
     window.wait_for("- note").await;

@@ -60,12 +60,18 @@ pub struct TemplateBody {
     pub name: String,
     /// The Dockerfile. Without it the context has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, min_length = 1, max_length = 262_144, pattern = r"^[^\x00]*$"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(nullable = false, min_length = 1, max_length = 262_144, pattern = r"^[^\x00]*$")
+    )]
     #[cfg_attr(feature = "openapi", schema(example = "FROM ubuntu:24.04\nRUN echo hello > /greeting\n"))]
     pub dockerfile: Option<String>,
     /// The path of the Dockerfile in the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, min_length = 1, max_length = 4096, pattern = r"^[^\x00]*$"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(nullable = false, min_length = 1, max_length = 4096, pattern = r"^[^\x00]*$")
+    )]
     #[cfg_attr(feature = "openapi", schema(default = "Dockerfile"))]
     pub dockerfile_path: Option<String>,
     /// The build context: the id of an uploaded one, or a tar archive in base64, which may be compressed with gzip.
@@ -79,12 +85,18 @@ pub struct TemplateBody {
     /// A shell command that runs in every sandbox from the template. Where processes can be stored, sandboxes begin with a copy of
     /// its processes as they were at the end of the build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, min_length = 1, max_length = 65_536, pattern = r"^[^\x00]*$"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(nullable = false, min_length = 1, max_length = 65_536, pattern = r"^[^\x00]*$")
+    )]
     #[cfg_attr(feature = "openapi", schema(example = "python3 -m http.server 8080"))]
     pub start_command: Option<String>,
     /// A shell command that succeeds when the start command is ready. It is repeated until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, min_length = 1, max_length = 65_536, pattern = r"^[^\x00]*$"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(nullable = false, min_length = 1, max_length = 65_536, pattern = r"^[^\x00]*$")
+    )]
     #[cfg_attr(feature = "openapi", schema(example = "curl -sf http://127.0.0.1:8080"))]
     pub ready_command: Option<String>,
     /// Time in ms for the start command to become ready.

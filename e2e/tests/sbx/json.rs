@@ -104,7 +104,14 @@ async fn keys_are_printed_as_json() {
     let (revoked, ended) = keys(&["revoke", "key_0000000000000000", b]);
     assert_eq!((revoked, ended), (json!([{"id": b, "revoked": true}]), 125));
     let mut wrong = user.sbx_without_login();
-    wrong.env("SANDBOXD_CONFIG", user.service.config_file()).args(["key", "create", "--account", "team", "--scopes", "bad"]);
+    wrong.env("SANDBOXD_CONFIG", user.service.config_file()).args([
+        "key",
+        "create",
+        "--account",
+        "team",
+        "--scopes",
+        "bad",
+    ]);
     let wrong = wrong.env("SANDBOXD_DATA_DIR", &user.service.layout.data).output().unwrap();
     assert!(code(&wrong) == 125 && text(&wrong.stderr).contains("bad"), "{}", text(&wrong.stderr));
 }

@@ -1,7 +1,8 @@
 //! Parameters as endpoints declare them for the OpenAPI document.
 
 use api::bounds::{
-    IDEMPOTENCY_KEY_CHARS, MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PATH_PART_BYTES, PORT, SANDBOX_NAME_CHARS,
+    IDEMPOTENCY_KEY_CHARS, MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PATH_PART_BYTES, PORT,
+    SANDBOX_NAME_CHARS,
 };
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};

@@ -21,8 +21,9 @@ pub fn endpoint() -> Endpoint {
         .parameters([
             Parameter::SANDBOX_ID,
             Parameter::named_path("from", "/workspace/notes.txt"),
-            Parameter::named_path("to", "/workspace/notes.old")
-                .describe("The new path, not a directory to move into. Its last part is a name, not `.` or `..`."),
+            Parameter::named_path("to", "/workspace/notes.old").describe(
+                "The new path, not a directory to move into. Its last part is a name, not `.` or `..`.",
+            ),
             Parameter::flag(
                 "overwrite",
                 "Whether to replace a file or an empty directory at `to`; default `false`.",

@@ -11,7 +11,6 @@ use api::{
     PauseBody, ResumeBody, SignalBody, SnapshotBody, TemplateBody, TerminalBody, TimeoutBody, TokenBody,
 };
 use reader::RequestBody;
-use rules::{ConfigRules, ExecuteRules};
 use serde_json::Value;
 
 use self::schema::Schemas;
