@@ -12,7 +12,7 @@
 //! A type reports a value outside a set as `invalid_value` or `unknown_variant`, and a string of a wrong form as `invalid_type`.
 //! Objects that a type reads as a map have no unknown fields: their names are data.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::collections::btree_map::{self, Entry};
 use std::fmt;
@@ -29,7 +29,7 @@ use serde_json::value::RawValue;
 use crate::document::{self, Entries, Kind};
 use crate::integer::integer;
 use crate::known_fields::KnownFields;
-use crate::unknown::{IgnoredFields, Parsed, RefusedName, UnknownField, UnknownNames};
+use crate::unknown::{IgnoredFields, Parsed, RefusedName, UNKNOWN_MAX, UnknownField, UnknownNames};
 use crate::{FieldFault, Refusal};
 
 /// Digits of a number that a message shows.
@@ -49,13 +49,15 @@ fn whole<'de, T: Deserialize<'de>>(body: &'de RawValue) -> Result<Parsed<T>, Ref
 /// What all values of a body share.
 struct BodyNotes {
     ignored: RefCell<IgnoredFields>,
+    /// Unknown names in all objects so far.
+    unknown: Cell<usize>,
     /// Those of the body's type.
     known: KnownFields,
 }
 
 impl BodyNotes {
     fn of<'de, T: Deserialize<'de>>() -> Self {
-        Self { ignored: RefCell::default(), known: KnownFields::of::<T>() }
+        Self { ignored: RefCell::default(), unknown: Cell::new(0), known: KnownFields::of::<T>() }
     }
 }
 
@@ -255,8 +257,10 @@ impl<'de> Value<'_, 'de> {
             }
             .into());
         }
-        if names.count() > document::most_entries() {
-            return Err(too_many(self.path));
+        let unknown = self.body.unknown.get() + names.count();
+        self.body.unknown.set(unknown);
+        if unknown > UNKNOWN_MAX {
+            return Err(too_many_unknown());
         }
         let names = names.into_others();
         let mut ignored = self.body.ignored.borrow_mut();
@@ -356,10 +360,11 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         let mut unknown = UnknownNames::new(fields, &self.body.known);
+        let most = UNKNOWN_MAX.saturating_sub(self.body.unknown.get());
         let values = document::fields(
             self.of_kind(Kind::Object)?,
             fields,
-            |name| unknown.add(name, document::most_entries()),
+            |name| unknown.add(name, most),
             |name, first, second| repeated(&Path::Field(self.path, name), first, second),
         )?;
         let unknown = self.note_unknown(unknown, fields)?;
@@ -493,6 +498,11 @@ fn repeated(path: &Path<'_>, first: &RawValue, second: &RawValue) -> Refusal {
 fn too_many(path: &Path<'_>) -> Refusal {
     let got = format!("longer than {} entries", document::most_entries());
     ConfigError { field: path.to_string(), got, allowed: "fewer entries".to_owned() }.into()
+}
+
+fn too_many_unknown() -> Refusal {
+    let got = format!("an object with more than {UNKNOWN_MAX} unknown fields");
+    ConfigError { field: "body".to_owned(), got, allowed: "fewer unknown fields".to_owned() }.into()
 }
 
 fn allowed(kind: Kind) -> &'static str {

@@ -456,9 +456,24 @@ fn maps_and_lists_of_any_size_are_refused_by_their_count() {
         body["image"] = json!("x");
         made(body.to_string().as_bytes())
     };
-    assert!(unknown(10_000).is_ok(), "fields that nobody asks for are passed over");
-    let refusal = unknown(10_001).unwrap_err();
-    assert_eq!(refusal.to_string(), "body is longer than 10000 entries; allowed: fewer entries");
+    assert!(unknown(1000).is_ok(), "fields that nobody asks for are passed over");
+    let refusal = unknown(1001).unwrap_err();
+    let expected = "body is an object with more than 1000 unknown fields; allowed: fewer unknown fields";
+    assert_eq!((refusal.to_string().as_str(), code(&refusal)), (expected, "INVALID_CONFIG"));
+    // They are counted in the whole body.
+    let event = |count: usize| {
+        let names: BTreeMap<String, u8> = (0..count).map(|index| (format!("field{index}"), 0)).collect();
+        let mut event = json!(names);
+        event["type"] = json!("agent.thinking");
+        event["runId"] = json!("r");
+        event
+    };
+    let events = |counts: &[usize]| {
+        let body: Vec<_> = counts.iter().map(|count| event(*count)).collect();
+        EventsBody::read(json!(body).to_string().as_bytes(), &())
+    };
+    assert!(events(&[400, 600]).is_ok());
+    assert_eq!(events(&[400, 600, 1]).unwrap_err().to_string(), expected);
 }
 
 #[test]

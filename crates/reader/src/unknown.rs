@@ -12,6 +12,8 @@ use rules::{alternatives, mistyped, nearest_name, quoted};
 
 use crate::known_fields::{FieldPath, KnownFields};
 
+/// The most unknown names in a body: each is compared with all known ones, which takes some microseconds.
+pub(crate) const UNKNOWN_MAX: usize = 1_000;
 /// The most paths that a response lists.
 const LISTED_MAX: usize = 16;
 /// The longest path that it lists, in bytes. Of a longer one it has the beginning.
@@ -173,7 +175,7 @@ impl<'p> UnknownNames<'p> {
         Self { known, everywhere, refused: None, others: Vec::new(), count: 0 }
     }
 
-    /// Notes a name. After `most` names none is compared: the object is refused for their number.
+    /// Notes a name. After `most` names none is compared: the body is refused for their number.
     pub fn add(&mut self, name: &str, most: usize) {
         self.count += 1;
         if self.count > most || self.refused.is_some() {
