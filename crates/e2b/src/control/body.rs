@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::Call;
@@ -130,6 +130,22 @@ pub fn parse_bounds<T: DeserializeOwned>(content: &[u8]) -> Result<T, E2bError> 
     }
 }
 
+/// The body of a change of a network, which replaces the whole policy.
+pub fn parse_network(content: &[u8]) -> Result<Network, E2bError> {
+    let Wrapped { network } = parse(content)?;
+    if network.is_some() {
+        let message = "network is an unknown field; its fields are those of the body, such as 'denyOut'";
+        return Err(E2bError::invalid(message));
+    }
+    parse_bounds(content)
+}
+
+/// A network as a create has it. Ignored, it would be replaced by an open one.
+#[derive(Deserialize)]
+struct Wrapped {
+    network: Option<IgnoredAny>,
+}
+
 /// The text of a body that is small enough when it is parsed.
 fn checked(content: &[u8]) -> Result<&[u8], E2bError> {
     let text = if content.is_empty() { b"{}" } else { content };
@@ -154,8 +170,10 @@ mod tests {
         assert!(parse_bounds::<NewSandbox>(CREATE.as_bytes()).is_ok());
         let network = r#"{"allowOut": [], "denyOut": ["0.0.0.0/0"], "rules": {}, "egressProxy": null, "dnsServers": [],
             "allow_internet_access": true}"#;
-        assert!(parse_bounds::<Network>(network.as_bytes()).is_ok());
-        assert!(parse_bounds::<Network>(b"").is_ok());
+        assert!(parse_network(network.as_bytes()).is_ok());
+        for nothing in ["", "{}", r#"{"network": null}"#] {
+            assert!(parse_network(nothing.as_bytes()).is_ok(), "{nothing}");
+        }
         // Of a later version.
         let later = r#"{"templateID": "base", "region": "eu", "timeoutMs": 1, "network": {"mode": "x", "ports": []}}"#;
         assert!(parse_bounds::<NewSandbox>(later.as_bytes()).is_ok());
@@ -184,7 +202,9 @@ mod tests {
             let error = parse_bounds::<NewSandbox>(body.as_bytes()).err().map(|error| error.message);
             assert!(error.as_ref().is_some_and(|message| message.contains(part)), "{body}: {error:?}");
         }
-        assert!(parse_bounds::<Network>(br#"{"denyout": ["0.0.0.0/0"]}"#).is_err());
+        for network in [r#"{"denyout": ["0.0.0.0/0"]}"#, r#"{"network": {"denyOut": ["0.0.0.0/0"]}}"#] {
+            assert!(parse_network(network.as_bytes()).is_err(), "{network}");
+        }
         assert!(parse::<Timeout>(br#"{"Timeout": 5}"#).is_ok());
     }
 }

@@ -20,7 +20,7 @@ const MASK_BYTES: usize = 255;
 /// Replaces the policy of a sandbox.
 pub async fn replace(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
-    let body: Network = body::parse_bounds(&call.collect(body).await?)?;
+    let body = body::parse_network(&call.collect(body).await?)?;
     let change = network_change(policy(&body, body.allow_internet_access)?, &ConfigRules::default());
     let change = change.map_err(|error| E2bError::invalid(error.to_string()))?;
     call.sandbox(id).change_network(change).await.map_err(|error| call.failed(id, error))?;
