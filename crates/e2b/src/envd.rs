@@ -173,7 +173,7 @@ async fn rpc(
     }
     let (kind, shown_id) = (procedure.kind(), target.shown_id.clone());
     let admitted = match procedure {
-        Procedure::Start => target.count_execution(),
+        Procedure::Start => target.count_execution(&grant),
         _ => Ok(()),
     };
     let permit = match admitted.and_then(|()| target.enter(&parts.headers)) {

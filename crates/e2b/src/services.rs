@@ -65,8 +65,14 @@ pub trait HostServices: Send + Sync + 'static {
     /// Counts a request against the rate limits of the key, or refuses it with 429.
     fn count(&self, caller: &Caller, charge: Charge) -> Result<(), E2bError>;
 
-    /// Counts the start of a command against the execution limit of the sandbox, or refuses it with 429.
-    fn count_execution(&self, account: &Arc<str>, sandbox: &SandboxId) -> Result<(), E2bError>;
+    /// Counts the start of a command against the execution limit of the sandbox, or refuses it with 429. The limit is that of the
+    /// key whose token the request has, if any, and of the account otherwise.
+    fn count_execution(
+        &self,
+        account: &Arc<str>,
+        key_id: Option<&str>,
+        sandbox: &SandboxId,
+    ) -> Result<(), E2bError>;
 
     /// For a request body of at most `max_bytes`.
     fn body_buffer(&self, account: &Arc<str>, max_bytes: usize) -> Box<dyn BodyBuffer>;

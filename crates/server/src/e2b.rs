@@ -255,9 +255,13 @@ impl Services {
 
     fn native_caller(&self, caller: &Caller) -> keyring::Caller {
         let Caller { account, key_id, scopes } = caller.clone();
-        // A key that was revoked a moment ago is refused by the next request.
-        let limits = self.service.keyring.of_id(&key_id).map_or_else(KeyLimits::default, |key| key.limits);
+        let limits = self.limits_of(&key_id);
         keyring::Caller { account, key_id, scopes, limits }
+    }
+
+    /// The rate limits of a key. One that was revoked a moment ago is refused by the next request.
+    fn limits_of(&self, key_id: &str) -> KeyLimits {
+        self.service.keyring.of_id(key_id).map_or_else(KeyLimits::default, |key| key.limits)
     }
 
     fn rate_limited(&self, refused: &Refused) -> E2bError {
@@ -325,8 +329,14 @@ impl HostServices for Services {
         counted.map(|_| ()).map_err(|refused| self.rate_limited(&refused))
     }
 
-    fn count_execution(&self, account: &Arc<str>, sandbox: &SandboxId) -> Result<(), E2bError> {
-        let counted = self.service.limiter.count_execution(account, sandbox);
+    fn count_execution(
+        &self,
+        account: &Arc<str>,
+        key_id: Option<&str>,
+        sandbox: &SandboxId,
+    ) -> Result<(), E2bError> {
+        let limits = key_id.map_or_else(KeyLimits::default, |key_id| self.limits_of(key_id));
+        let counted = self.service.limiter.count_execution(account, limits, sandbox);
         counted.map_err(|refused| self.rate_limited(&refused))
     }
 

@@ -154,14 +154,19 @@ impl Limiter {
         }
     }
 
-    /// Counts the start of a command without a key, such as one by a token of the sandbox.
-    pub fn count_execution(&self, account: &Arc<str>, sandbox: &SandboxId) -> Result<(), Refused> {
-        let (rates, now) = (self.table.of_account(account), self.now());
+    /// Counts the start of a command by a token of the sandbox. `own` are the limits of the key that the token was made for.
+    pub fn count_execution(
+        &self,
+        account: &Arc<str>,
+        own: KeyLimits,
+        sandbox: &SandboxId,
+    ) -> Result<(), Refused> {
+        let (rates, now) = (self.table.of_key(account, own), self.now());
         let sandbox = (account, sandbox.as_str());
         match self.count_in_sandbox(sandbox, SandboxCharge::Execute, &rates, now) {
             Ok(_) => Ok(()),
             Err(refusal) => {
-                let source = self.table.source_of_key(account, KeyLimits::OfAccount);
+                let source = self.table.source_of_key(account, own);
                 Err(Refused::new(&refusal, source, now))
             }
         }

@@ -169,9 +169,17 @@ pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> Eng
     }
 }
 
-/// Stores the record of `key(n)`.
-pub(crate) async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &str) -> Result<()> {
-    let record = KeyRecord {
+/// Adds a key while the service runs.
+#[cfg(test)]
+pub(crate) async fn add_key(service: &Service, record: KeyRecord) -> Result<()> {
+    service.store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await?;
+    service.keyring.refresh(&*service.store).await?;
+    Ok(())
+}
+
+/// The record of `key(n)`.
+pub(crate) fn key_record(n: u8, account: &str, scopes: &str) -> KeyRecord {
+    KeyRecord {
         id: format!("key_{n}"),
         hash: hash_of(&key(n)),
         account: account.to_owned(),
@@ -182,7 +190,12 @@ pub(crate) async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &
         revoked_at: None,
         expires_at: None,
         limits: Default::default(),
-    };
+    }
+}
+
+/// Stores the record of `key(n)`.
+pub(crate) async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &str) -> Result<()> {
+    let record = key_record(n, account, scopes);
     store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await?;
     Ok(())
 }

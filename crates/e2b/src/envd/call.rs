@@ -25,7 +25,7 @@ pub struct Call {
     pub grant: Grant,
 }
 
-const REVOKED: &str = "the API key of the access token was revoked";
+const REVOKED: &str = "the API key of the access token was revoked or has expired";
 /// Interval of checks whether the grant of an open stream still holds.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 

@@ -70,8 +70,12 @@ impl Target {
     }
 
     /// Counts the start of a process against the execution limit of the sandbox.
-    pub fn count_execution(&self) -> Result<(), Failure> {
-        let counted = self.services.count_execution(&self.account, &self.id);
+    pub fn count_execution(&self, grant: &Grant) -> Result<(), Failure> {
+        let key_id = match grant {
+            Grant::Open => None,
+            Grant::Key(id) => Some(&**id),
+        };
+        let counted = self.services.count_execution(&self.account, key_id, &self.id);
         counted.map_err(|error| Failure::new(Code::ResourceExhausted, error.message))
     }
 

@@ -118,10 +118,15 @@ fn a_key_has_its_own_limits_and_an_account_has_its_own() {
     assert_eq!((of_sandbox(&two).value, of_sandbox(&two).key), (2, Some("--limits of this key")));
     let account: Arc<str> = "few".into();
     let other: SandboxId = "sb_bbbbbbbb".parse().unwrap();
-    assert!(limiter.count_execution(&account, &other).is_ok());
-    let refused = limiter.count_execution(&account, &other).unwrap_err();
+    let count = |own| limiter.count_execution(&account, own, &other);
+    assert!(count(KeyLimits::OfAccount).is_ok());
+    let refused = count(KeyLimits::OfAccount).unwrap_err();
     assert_eq!(refused.limit.value, 1);
     assert_eq!(refused.limit.key, Some("limits.accounts.\"NAME\".execute_per_minute"));
+    // A token has the limits of its key.
+    assert!(count(two.limits).is_ok() && count(unlimited.limits).is_ok());
+    let refused = count(two.limits).unwrap_err();
+    assert_eq!((refused.limit.value, refused.limit.key), (2, Some("--limits of this key")));
 }
 
 #[test]

@@ -10,14 +10,14 @@ use listen::Application;
 use rules::{QuotaTable, Quotas, Rates, TimeMs};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::{Batch, Write};
+use store::{Batch, KeyRecord, Write};
 
 use super::*;
 use crate::in_flight::InFlight;
 use crate::limiter::Limiter;
 use crate::memory::FREE_BYTES;
 use crate::relay::Relay;
-use crate::testing::key;
+use crate::testing::{add_key, key_record};
 
 const MIB: usize = 1 << 20;
 
@@ -86,6 +86,23 @@ async fn a_start_of_a_process_counts_as_an_execution() {
         .body(Body::from(r#"{"command": "true"}"#))
         .unwrap();
     assert_eq!(fixture.relay.answer(request).await.status(), 429);
+}
+
+#[tokio::test]
+async fn a_start_has_the_limit_of_the_key_of_its_token() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create(json!({})).await;
+    let limits = "1".parse().unwrap();
+    let record = KeyRecord { limits, ..key_record(9, "one", "read,execute,write") };
+    add_key(&fixture.harness.service, record).await.unwrap();
+    let connect = format!("POST /sandboxes/{id}/connect");
+    let got = fixture.send("api.sandboxes.localhost", &connect, key(9).as_str(), "{}").await;
+    let limited = got.body["envdAccessToken"].as_str().unwrap();
+    let other = token(&fixture, &id).await;
+    for (token, refused) in [(limited, false), (limited, true), (&*other, false)] {
+        let answered = text_of(call(&fixture, &id, START, token, start_body()).await).await;
+        assert_eq!(answered.contains("resource_exhausted"), refused, "{answered}");
+    }
 }
 
 /// A body whose bytes are given and which never ends.
