@@ -52,7 +52,6 @@ impl SandboxRegistry {
         self.read().len()
     }
 
-    /// Calls `visit` with the published state of each sandbox.
     /// The published records of all sandboxes.
     pub fn records(&self) -> Vec<Arc<SandboxRecord>> {
         self.read().values().map(|actor| Arc::clone(&actor.status.borrow().record)).collect()

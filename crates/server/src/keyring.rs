@@ -134,6 +134,12 @@ impl Keyring {
         keys.by_id.get(key_id).and_then(|known| known.valid_at(now()).ok())
     }
 
+    /// When a key expires, if it does.
+    pub fn end_of(&self, key_id: &str) -> Option<TimeMs> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.by_id.get(key_id).and_then(|known| known.expires_at)
+    }
+
     /// The accounts with a valid key.
     pub fn accounts(&self) -> Vec<Arc<str>> {
         let (keys, now) = (self.keys.read().unwrap_or_else(PoisonError::into_inner), now());

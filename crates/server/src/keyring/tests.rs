@@ -113,6 +113,7 @@ async fn an_expired_key_is_told_from_an_unknown_one() {
     assert!(expired.to_string().starts_with("the API key expired at 2026-01-02T03:03:20.000Z"), "{expired}");
     // Long requests end with the key, and tokens that were made for it.
     assert_eq!((ring.has("key_1"), ring.has("key_2"), ring.has("key_3")), (false, true, false));
+    assert_eq!((ring.end_of("key_1"), ring.end_of("key_2"), ring.end_of("key_3")), (Some(at), later, None));
     assert!(ring.of_account("account-1").is_empty());
     assert_eq!(ring.of_account("account-2").len(), 1);
     let valid: Vec<Arc<str>> = vec!["account-2".into()];

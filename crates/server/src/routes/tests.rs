@@ -12,6 +12,7 @@ mod info;
 mod mcp;
 mod names;
 mod network;
+mod ports;
 mod sandboxes;
 mod streams;
 mod tables;

@@ -51,7 +51,9 @@ async fn token(call: Call<Caller, JsonBody<TokenBody>>) -> Result<Json<PortToken
     let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
     let body = read::json_body(&service, &caller, &parts.headers, body).await?;
     let lifetime_ms = body.read(&())?;
-    let expires_at = now().after(lifetime_ms);
+    let longest = now().after(lifetime_ms);
+    // A key that expires must not leave access behind.
+    let expires_at = service.keyring.end_of(&caller.key_id).map_or(longest, |end| longest.min(end));
     let token = service.ports.token(&id, &exposed, expires_at);
     let url = format!("{}/?sandbox_token={token}", service.ports.url(&id, port));
     let token_view = PortToken { token, expires_at: expires_at.into(), url };
