@@ -145,7 +145,8 @@ pub fn wait_until_detached(image: &Path) -> io::Result<()> {
 pub fn find(backing: &Path) -> io::Result<Option<DeviceNumber>> {
     // The kernel shows the path without symbolic links.
     let backing = backing.canonicalize()?;
-    for device in devices()? {
+    for minor in numbers()? {
+        let device = DeviceNumber { major: LOOP_MAJOR, minor };
         let file = fs::read_to_string(backing_file(device));
         if file.is_ok_and(|file| Path::new(file.trim_end_matches('\n')) == backing) {
             return Ok(Some(device));
@@ -156,40 +157,44 @@ pub fn find(backing: &Path) -> io::Result<Option<DeviceNumber>> {
 
 /// The files that loop devices are attached to, also those that were renamed or deleted since.
 pub fn attached_files() -> io::Result<HashSet<FileId>> {
-    let attached = devices()?.into_iter().filter(|device| !is_free(*device));
-    attached.filter_map(|device| attached_file(device).transpose()).collect()
+    numbers()?.into_iter().filter_map(|number| attached_file(number).transpose()).collect()
 }
 
-/// All loop devices.
-fn devices() -> io::Result<Vec<DeviceNumber>> {
-    let mut devices = Vec::new();
+/// The numbers in the names of all loop devices. With partitions they are not the minor numbers.
+fn numbers() -> io::Result<Vec<u32>> {
+    let mut numbers = Vec::new();
     for entry in fs::read_dir("/sys/class/block")? {
         let name = entry?.file_name();
-        let Some(number) = name.to_str().and_then(|name| name.strip_prefix("loop")) else { continue };
-        let Ok(minor) = number.parse() else { continue };
-        devices.push(DeviceNumber { major: LOOP_MAJOR, minor });
+        numbers.extend(name.to_str().and_then(|name| name.strip_prefix("loop")?.parse::<u32>().ok()));
     }
-    Ok(devices)
+    Ok(numbers)
 }
 
-/// The file that a loop device is attached to; `None` if it was detached a moment ago.
-fn attached_file(device: DeviceNumber) -> io::Result<Option<FileId>> {
-    let is_gone = |error: &io::Error| {
-        error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENXIO)
-    };
-    let opened = match File::open(device.loop_path()) {
-        Err(error) if is_gone(&error) => return Ok(None),
-        opened => opened?,
-    };
+/// The file that a loop device is attached to; `None` if it is detached. An attached device that cannot be read is an error: its file
+/// must not look unused.
+fn attached_file(number: u32) -> io::Result<Option<FileId>> {
+    let backing_file = format!("/sys/class/block/loop{number}/loop/backing_file");
+    let is_detached = || !Path::new(&backing_file).exists();
+    if is_detached() {
+        return Ok(None);
+    }
+    match backing_id(&format!("/dev/loop{number}")) {
+        // A moment ago.
+        Err(_) if is_detached() => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+fn backing_id(device: &str) -> io::Result<FileId> {
+    let opened = File::open(device)?;
     // SAFETY: the struct is plain integers, for which all zeroes is a value.
     let mut info: LoopInfo64 = unsafe { std::mem::zeroed() };
     // SAFETY: LOOP_GET_STATUS64 writes one `struct loop_info64`, which `info` is, and keeps no pointer to it.
     let done = unsafe { libc::ioctl(opened.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
-    if done >= 0 {
-        return Ok(Some(FileId { device: info.device, inode: info.inode }));
+    if done < 0 {
+        return Err(io::Error::last_os_error());
     }
-    let error = io::Error::last_os_error();
-    if is_gone(&error) { Ok(None) } else { Err(error) }
+    Ok(FileId { device: info.device, inode: info.inode })
 }
 
 impl DeviceNumber {
@@ -293,5 +298,13 @@ mod tests {
         fs::remove_file(&moved).unwrap();
         assert!(attached_files().unwrap().contains(&attached));
         drop(device);
+    }
+
+    /// Otherwise the processes of all sandboxes would seem to use other files than their disks.
+    #[test]
+    fn a_device_that_cannot_be_read_is_an_error() {
+        let missing = backing_id("/dev/no-loop-device").unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        assert!(backing_id("/dev/null").is_err());
     }
 }
