@@ -41,7 +41,9 @@ impl LimitWaits {
     pub fn next(&self, error: &Error, waited: Duration, random: f64) -> Option<Duration> {
         let is_limit = matches!(error.code(), Code::RateLimited | Code::ResourceExhausted);
         let requested = error.retry_after().filter(|_| is_limit)?;
-        (waited + requested <= self.longest).then(|| requested + JITTER.mul_f64(random.clamp(0.0, 1.0)))
+        let jitter = JITTER.mul_f64(random.clamp(0.0, 1.0));
+        // The service may ask for any time.
+        (waited.saturating_add(requested) <= self.longest).then(|| requested.saturating_add(jitter))
     }
 
     pub fn report(&self, error: &Error, pause: Duration) {
@@ -71,6 +73,8 @@ mod tests {
             waits.next(&refused("RESOURCE_EXHAUSTED", Some(seconds(1))), seconds(0), 0.0),
             Some(seconds(1))
         );
+        let endless = refused("RATE_LIMITED", Some(Duration::MAX));
+        assert_eq!(waits.next(&endless, seconds(1), 1.0), None);
         assert_eq!(waits.next(&refused("RATE_LIMITED", None), seconds(0), 0.0), None);
         assert_eq!(waits.next(&refused("QUOTA_EXCEEDED", Some(seconds(1))), seconds(0), 0.0), None);
         assert_eq!(LimitWaits::default().next(&limited, seconds(0), 0.0), None);
