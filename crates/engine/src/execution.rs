@@ -280,6 +280,11 @@ impl Running {
         if self.deadline.is_over() {
             return Cause::Timeout { timeout_ms: self.timeout_ms };
         }
+        // The agent may report the end of a killed command before it is killed itself.
+        let terminated = termination(&self.status.borrow().record);
+        if let Some(cause) = terminated {
+            return cause;
+        }
         let out_of_memory = if ended.is_killed() { self.memory.out_of_memory().await } else { None };
         out_of_memory.map_or(Cause::Unknown, Cause::OutOfMemory)
     }

@@ -338,6 +338,11 @@ impl LogWriter {
         if let Some(timeout_ms) = self.execution.record.timeout_ms.filter(|_| is_over) {
             return Cause::Timeout { timeout_ms };
         }
+        // The agent may report the end of a killed command before it is killed itself.
+        let terminated = termination(&self.status.borrow().record);
+        if let Some(cause) = terminated {
+            return cause;
+        }
         let out_of_memory = match &self.memory {
             Some(memory) if ended.is_killed() => memory.out_of_memory().await,
             _ => None,

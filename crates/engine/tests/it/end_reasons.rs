@@ -1,6 +1,7 @@
 //! Why commands end: the reasons and messages of results, of detached executions and of events.
 
 use api::{EndReason, ExecuteRequest, ExecutionResult, SandboxId};
+use driver::fake::DriverOp;
 use engine::{
     DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionState, ExecutionStatus,
     OutputEvent,
@@ -50,6 +51,26 @@ async fn a_result_says_what_killed_its_command() {
     assert_eq!((terminated.exit_code, terminated.signal.as_deref()), (None, Some("SIGKILL")));
     let message = format!("sandbox '{id}' was terminated: its termination was requested");
     assert_eq!(ending(&terminated), (Some(EndReason::Terminated), message.as_str()));
+    harness.assert_clean().await;
+}
+
+/// The processes of a terminated sandbox end one after the other, and the agent may be the last.
+#[tokio::test(start_paused = true)]
+async fn a_command_that_ends_before_the_agent_of_a_terminated_sandbox_has_its_reason() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    let held = harness.driver.hold(DriverOp::Kill);
+    let running = async {
+        let result = harness.run(&id, "sleep 5; kill -9 $$").await.unwrap();
+        drop(held);
+        result
+    };
+    let terminating = async {
+        pass(SECOND).await;
+        harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
+    };
+    let (result, ()) = tokio::join!(running, terminating);
+    assert_eq!((result.reason, result.signal.as_deref()), (Some(EndReason::Terminated), Some("SIGKILL")));
     harness.assert_clean().await;
 }
 
