@@ -123,9 +123,12 @@ impl Log {
         self.max_bytes
     }
 
-    /// The newest segment that the next write has to drop to stay within the size limit; `None` if it has to drop none.
+    /// The newest segment that the next output has to drop to stay within the size limit; `None` if it has to drop none.
     pub fn next_dropped(&self) -> Option<u64> {
-        let excess = if self.is_segment_full() { self.excess() } else { 0 };
+        // An entry without output, such as a resize, has begun the last segment, and dropped none.
+        let complete = self.bytes() - self.segments.back().map_or(0, |last| last.bytes);
+        let is_full = self.is_segment_full() || complete > full_bytes(self.max_bytes);
+        let excess = if is_full { self.excess() } else { 0 };
         excess.checked_sub(1).and_then(|newest| self.segments.get(newest)).map(|segment| segment.number)
     }
 

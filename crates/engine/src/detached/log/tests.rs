@@ -208,6 +208,25 @@ fn needed_output_is_kept_beyond_the_limit_up_to_twice_of_it() {
     assert!(log.bytes() <= bound, "{} bytes", log.bytes());
 }
 
+/// Output would otherwise fill the segment that a resize begins, and the next resize would begin another one.
+#[test]
+fn resizes_make_no_room_for_output_in_a_full_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::create(dir.path(), 64 << 10).unwrap();
+    while log.next_dropped().is_none() {
+        log.append(&[out(&[b'x'; 1000])], 1).unwrap();
+    }
+    let size = TerminalSize { columns: 100, rows: 30 };
+    for _ in 0..20 {
+        log.append_keeping(&[Entry::Resized(size)], 1, 0).unwrap();
+        assert!(log.next_dropped().is_some());
+    }
+    assert_eq!(log.segments()[0].number, 0);
+    log.append(&[out(b"more")], 1).unwrap();
+    let ([stdout, _], _) = read(&log, at(0, 0));
+    assert!(stdout.ends_with(b"more"));
+}
+
 #[test]
 fn a_reader_keeps_what_its_client_may_read_again() {
     let log = |last_bytes| -> Vec<Segment> {
