@@ -82,9 +82,12 @@ impl Input {
 
     /// Kills the execution's process tree and waits for its end.
     pub async fn kill(&self) -> Result<(), EngineError> {
-        self.execution.is_killed.send_replace(true);
         match self.linked().await {
-            Ok(input) => input.killer().kill(),
+            Ok(input) => {
+                // Not without a link: the command would go on, and its output would not wait for readers any more.
+                self.execution.is_killed.send_replace(true);
+                input.killer().kill();
+            }
             Err(EngineError::ExecutionEnded { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }
