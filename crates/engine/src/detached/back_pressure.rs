@@ -1,8 +1,8 @@
 //! Back-pressure from readers to the command: the log writer waits before it drops output that a reader needs, and what it does not
 //! write is not acknowledged, so that the command blocks on its pipe.
 //!
-//! It does not wait for what is left of the output of a command that was killed or whose link was lost: that is less than the window
-//! of the link and the pipes, and the log keeps it beyond its size limit.
+//! It does not wait for what is left of the output of a command that has ended, was killed, or whose link was lost: that is less than
+//! the window of the link and the pipes, and the log keeps it beyond its size limit.
 
 use std::future::pending;
 use std::sync::Arc;

@@ -428,7 +428,11 @@ impl LogWriter {
 
 /// The next event of the command, once the log has room for its output. Cancel safe.
 async fn next_event(back_pressure: &mut BackPressure, command: &mut DetachedCommand) -> CommandEvent {
-    back_pressure.released().await;
+    tokio::select! {
+        () = back_pressure.released() => {}
+        // Its end does not wait for readers.
+        () = command.ended() => {}
+    }
     command.next().await
 }
 

@@ -115,6 +115,11 @@ impl DetachedCommand {
         self.event(incoming, unacknowledged)
     }
 
+    /// Waits for the end of the command or of the link: what is left of the output has arrived. Cancel safe.
+    pub async fn ended(&self) {
+        self.op.ended().await;
+    }
+
     /// The next event, if it has arrived already.
     pub fn try_next(&mut self) -> Option<CommandEvent> {
         let (incoming, unacknowledged) = self.op.try_next()?;

@@ -228,6 +228,14 @@ impl Op {
         }
     }
 
+    /// Waits for the end of the operation, whether or not its output has been read. For its reader, in place of [`Op::next`]. Cancel
+    /// safe.
+    pub async fn ended(&self) {
+        while !self.has_ended() {
+            self.readable.notified().await;
+        }
+    }
+
     pub fn has_ended(&self) -> bool {
         let state = self.state();
         state.exit.is_some() || state.lost

@@ -10,6 +10,7 @@ use engine::{
     Channel, DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState,
     OutputEvent, TerminalSize,
 };
+use guest_proto::DETACHED_WINDOW;
 use rules::OutputPosition;
 use store::{MemoryStore, Store};
 use tempfile::TempDir;
@@ -624,6 +625,28 @@ fn a_command_waits_for_a_reader_that_is_absent() {
         pass(20_000).await;
         let status = harness.status(&id, &execution).await;
         assert!(status.state == ExecutionState::Exited && status.oldest.stdout > 2_000_000, "{status:?}");
+        harness.assert_clean().await;
+    });
+}
+
+/// A command waits to print, but not to end.
+#[test]
+fn the_end_of_a_command_does_not_wait_for_readers() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let harness = host.open_with_small_logs().await;
+        let id = harness.create().await;
+        // Some of them end when their log is full.
+        for bytes in (980_000..1_120_000).step_by(10_000) {
+            let execution = harness.detach(&id, request(&format!("head -c {bytes} /dev/zero"))).await;
+            pass(1000).await;
+            let status = harness.status(&id, &execution).await;
+            // The rest is more than the agent may send before the log has it.
+            let is_waiting = status.output.stdout + u64::from(DETACHED_WINDOW / 2) < bytes;
+            assert!(is_waiting || status.state == ExecutionState::Exited, "{bytes}: {status:?}");
+            let (output, _) = harness.read(&id, &execution, BEGINNING).await;
+            assert_eq!(output[0].len() as u64, bytes);
+        }
         harness.assert_clean().await;
     });
 }
