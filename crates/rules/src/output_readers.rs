@@ -18,8 +18,8 @@ pub struct OutputReaders {
     next_id: u64,
     /// The furthest segment of any reader so far.
     furthest: u64,
-    /// When the last reader left.
-    left_at_ms: u64,
+    /// When the last reader left; `None` if nobody waits for the next one.
+    left_at_ms: Option<u64>,
     timeout_ms: u64,
 }
 
@@ -49,7 +49,12 @@ impl OutputReaders {
     /// there is no reader.
     pub fn new(oldest: u64, timeout_ms: u64, now_ms: u64) -> Self {
         let expected = Reader { id: ReaderId::default(), segment: oldest, left_at_ms: Some(now_ms) };
-        Self { readers: vec![expected], next_id: 1, furthest: oldest, left_at_ms: now_ms, timeout_ms }
+        Self { readers: vec![expected], left_at_ms: Some(now_ms), ..Self::of_nobody(oldest, timeout_ms) }
+    }
+
+    /// No reader is attached, and none is expected: nobody has read for longer than the timeout.
+    pub fn of_nobody(oldest: u64, timeout_ms: u64) -> Self {
+        Self { readers: Vec::new(), next_id: 1, furthest: oldest, left_at_ms: None, timeout_ms }
     }
 
     /// Adds a reader. Those that left in this segment or a later one do not count any more: what they need, this one needs.
@@ -78,7 +83,7 @@ impl OutputReaders {
         self.readers.retain(|reader| reader.is_present(now_ms, return_ms));
         if let Some(reader) = self.readers.iter_mut().find(|reader| reader.id == id) {
             reader.left_at_ms = Some(now_ms);
-            self.left_at_ms = now_ms;
+            self.left_at_ms = Some(now_ms);
         }
     }
 
@@ -95,12 +100,9 @@ impl OutputReaders {
             let ends = present().filter_map(|reader| Some(reader.left_at_ms?.saturating_add(return_ms)));
             return NeededOutput { from: Some(segment), until_ms: ends.min() };
         }
-        let until_ms = self.left_at_ms.saturating_add(self.timeout_ms);
-        if now_ms < until_ms {
-            NeededOutput { from: Some(self.furthest), until_ms: Some(until_ms) }
-        } else {
-            NeededOutput { from: None, until_ms: None }
-        }
+        let until_ms = self.left_at_ms.map(|left_at_ms| left_at_ms.saturating_add(self.timeout_ms));
+        let until_ms = until_ms.filter(|until_ms| now_ms < *until_ms);
+        NeededOutput { from: until_ms.map(|_| self.furthest), until_ms }
     }
 
     /// Whether a reader is attached, or left a moment ago without having read everything.
@@ -148,6 +150,16 @@ mod tests {
             OutputReaders::new(3, u64::MAX, 1000).needed(u64::MAX - 1),
             needed(Some(3), Some(u64::MAX))
         );
+    }
+
+    #[test]
+    fn a_reader_that_is_not_expected_is_awaited_once_it_has_come() {
+        let mut readers = OutputReaders::of_nobody(3, TIMEOUT_MS);
+        assert!(readers.needed(0) == needed(None, None) && !readers.is_awaited(0));
+        let reader = readers.attach(3, 1000);
+        assert_eq!(readers.needed(1000), needed(Some(3), None));
+        readers.leave(reader, 2000);
+        assert_eq!(readers.needed(12_000), needed(Some(3), Some(122_000)));
     }
 
     #[test]

@@ -93,7 +93,10 @@ impl DetachedExecution {
         let progress = Progress::of(log);
         // The readers of an earlier daemon come back, and where they were is not known.
         let oldest = progress.segments.first().map_or(0, |oldest| oldest.number);
-        let readers = OutputReaders::new(oldest, record.reader_timeout_ms, 0);
+        let readers = match log.is_unread() {
+            true => OutputReaders::of_nobody(oldest, record.reader_timeout_ms),
+            false => OutputReaders::new(oldest, record.reader_timeout_ms, 0),
+        };
         let execution = Self {
             record,
             dir,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/log.0000000007   DIR/log.0000000008   ...    segments; each begins with the state before it
+//! DIR/unread                                       exists if output was dropped and nobody has read since
 //! ```
 //!
 //! An entry is written with one system call and survives any end of the daemon. Beyond its size limit the log drops its oldest
@@ -29,6 +30,8 @@ const SEGMENTS: u64 = 16;
 /// The part of a log that stays behind the slowest reader, in sixteenths. Its client has not received all that the reader has read,
 /// and reads it again if it loses its connection.
 const REPLAYED: u64 = 11;
+/// The name of the file that says that nobody reads.
+const UNREAD: &str = "unread";
 /// The size of reads. Larger than any entry, so that each read has a complete one.
 const PIECE: usize = 256 * 1024;
 
@@ -60,6 +63,7 @@ pub struct Log {
     /// Oldest first. The last one is written to.
     segments: VecDeque<Segment>,
     state: LogState,
+    is_unread: bool,
 }
 
 impl Log {
@@ -72,6 +76,7 @@ impl Log {
             file,
             segments: [segment].into(),
             state: LogState::default(),
+            is_unread: false,
         })
     }
 
@@ -96,7 +101,8 @@ impl Log {
                 }
             }
             segments.push_back(Segment { number, start: begun, bytes: length });
-            return Ok(Self { dir: dir.to_owned(), max_bytes, file, segments, state });
+            let is_unread = dir.join(UNREAD).exists();
+            return Ok(Self { dir: dir.to_owned(), max_bytes, file, segments, state, is_unread });
         }
         Self::create(dir, max_bytes)
     }
@@ -121,6 +127,12 @@ impl Log {
 
     pub fn max_bytes(&self) -> u64 {
         self.max_bytes
+    }
+
+    /// Whether output was dropped when no reader needed any, and none has come since. Survives the daemon: the next one must not make the
+    /// command wait for a reader that never comes.
+    pub fn is_unread(&self) -> bool {
+        self.is_unread
     }
 
     /// The newest segment that the next output has to drop to stay within the size limit; `None` if it has to drop none.
@@ -152,6 +164,10 @@ impl Log {
                 entry => entry::encode(entry, at_ms, &mut bytes),
             }
             state.apply(entry);
+        }
+        if self.is_unread && kept_from != u64::MAX {
+            self.is_unread = false;
+            report_mark(&self.dir, fs::remove_file(self.dir.join(UNREAD)));
         }
         self.roll(at_ms, kept_from)?;
         let Some(segment) = self.segments.back_mut() else { return Ok(()) };
@@ -208,7 +224,26 @@ impl Log {
                 _ => {}
             }
         }
+        if excess > 0 && kept_from == u64::MAX && !self.is_unread {
+            self.is_unread = true;
+            report_mark(&self.dir, fs::write(self.dir.join(UNREAD), "\n"));
+        }
         Ok(())
+    }
+}
+
+/// The output matters more than the mark.
+fn report_mark(dir: &Path, marked: io::Result<()>) {
+    if let Err(error) = marked {
+        tracing::warn!(dir = %dir.display(), %error, "could not record whether the output of an execution is read");
+    }
+}
+
+/// Copies the mark of an unread log, if it has one.
+pub fn copy_mark(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::copy(from.join(UNREAD), to.join(UNREAD)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

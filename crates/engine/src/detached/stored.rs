@@ -212,6 +212,7 @@ fn copy(from: &Path, to: &Path, running_ms: u64) -> io::Result<()> {
         let is_last = Some(number) == numbers.last();
         copy_segment(from, to, *number, is_last.then_some(u64::MAX))?;
     }
+    log::copy_mark(from, to)?;
     copy_stdin_text(from, to)?;
     record.write_durably(to)
 }
@@ -228,6 +229,7 @@ fn store(sample: &ExecutionSample, above: &Path) -> io::Result<()> {
             copied => copied?,
         }
     }
+    log::copy_mark(&sample.dir, &to)?;
     copy_stdin_text(&sample.dir, &to)?;
     // The last file: without it the execution does not exist.
     sample.record.write_durably(&to)

@@ -629,6 +629,27 @@ fn a_command_waits_for_a_reader_that_is_absent() {
     });
 }
 
+/// A server whose output nobody reads must not stall after each restart of the daemon.
+#[test]
+fn the_next_daemon_does_not_wait_for_a_reader_that_never_came() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let harness = host.open_with_small_logs().await;
+        let id = harness.create().await;
+        let script = "head -c 4000000 /dev/zero; sleep 200; head -c 4000000 /dev/zero";
+        let execution = harness.detach(&id, request(script)).await;
+        pass(130_000).await;
+        assert_eq!(harness.status(&id, &execution).await.output.stdout, 4_000_000);
+        harness.engine.shutdown().await;
+        drop(harness);
+        let harness = host.open_with_small_logs().await;
+        pass(80_000).await;
+        let status = harness.status(&id, &execution).await;
+        assert_eq!((status.state, status.output.stdout), (ExecutionState::Exited, 8_000_000));
+        harness.assert_clean().await;
+    });
+}
+
 /// A command waits to print, but not to end.
 #[test]
 fn the_end_of_a_command_does_not_wait_for_readers() {

@@ -208,6 +208,30 @@ fn needed_output_is_kept_beyond_the_limit_up_to_twice_of_it() {
     assert!(log.bytes() <= bound, "{} bytes", log.bytes());
 }
 
+#[test]
+fn a_log_remembers_that_nobody_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let bound = 64 << 10;
+    let mut log = Log::create(dir.path(), bound).unwrap();
+    let is_unread = |log: &Log| {
+        let opened = Log::open(dir.path(), bound).unwrap();
+        assert_eq!(log.is_unread(), opened.is_unread());
+        log.is_unread()
+    };
+    assert!(!is_unread(&log));
+    while log.segments()[0].number == 0 {
+        log.append(&[out(&[b'x'; 4000])], 1).unwrap();
+    }
+    assert!(is_unread(&log));
+    let copy = tempfile::tempdir().unwrap();
+    copy_mark(dir.path(), copy.path()).unwrap();
+    assert!(copy.path().join(UNREAD).exists());
+    // A reader has come.
+    log.append_keeping(&[out(b"x")], 1, 5).unwrap();
+    assert!(!is_unread(&log));
+    copy_mark(dir.path(), tempfile::tempdir().unwrap().path()).unwrap();
+}
+
 /// Output would otherwise fill the segment that a resize begins, and the next resize would begin another one.
 #[test]
 fn resizes_make_no_room_for_output_in_a_full_log() {
