@@ -195,9 +195,9 @@ struct ProcessInput {
 
 impl ProcessInput {
     async fn open(target: &Target, process: ProcessSelector<'_>) -> Result<Self, Failure> {
-        let found = target.sandbox().connect_process(process).await.map_err(Failure::of)?;
-        let is_terminal = found.status().terminal.is_some();
-        Ok(Self { input: open_input(target, process).await?, is_terminal })
+        // Without a reader of the output: the process would wait for it to come back.
+        let input = open_input(target, process).await?;
+        Ok(Self { is_terminal: input.is_terminal(), input })
     }
 
     async fn write(&self, bytes: Option<InputBytes>) -> Result<(), Failure> {

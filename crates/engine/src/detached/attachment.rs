@@ -44,6 +44,11 @@ impl Input {
         Self { execution, _active: Arc::new(active) }
     }
 
+    /// Whether it is that of a terminal.
+    pub fn is_terminal(&self) -> bool {
+        self.execution.record.terminal.is_some()
+    }
+
     /// Writes bytes as fast as the command reads them.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), EngineError> {
         let _guard = self.execution.stdin_lock.lock().await;
@@ -57,7 +62,7 @@ impl Input {
 
     /// Closes the input; on a terminal by `^D`.
     pub async fn close(&self) -> Result<(), EngineError> {
-        if self.execution.record.terminal.is_some() {
+        if self.is_terminal() {
             return self.write(END_KEY).await;
         }
         let _guard = self.execution.stdin_lock.lock().await;
@@ -66,7 +71,7 @@ impl Input {
     }
 
     pub async fn resize(&self, size: TerminalSize) -> Result<(), EngineError> {
-        if self.execution.record.terminal.is_none() {
+        if !self.is_terminal() {
             return Err(EngineError::NoTerminal { id: self.execution.record.id.clone() });
         }
         self.execution.command(|done| WriterCommand::Resize(size, done)).await

@@ -72,6 +72,7 @@ fn a_process_is_found_by_pid_and_tag_until_it_has_been_over_for_30_s() {
         // All readers get the output, and a later one begins there.
         let mut other = harness.find(&id, by_pid).await.unwrap();
         let input = harness.engine.sandbox("test", &id).process_input(by_pid, true).await.unwrap();
+        assert!(!input.is_terminal());
         input.write(b"one\xff").await.unwrap();
         assert_eq!(
             process.next().await.unwrap(),
