@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use rmcp::model::{CallToolResult, JsonObject, Tool};
-use sandboxd_client::{Code, Detached, Done, Execute, ExecutionState, Following};
+use sandboxd_client::{Code, Detached, Done, EndReason, Execute, ExecutionState, Following};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
@@ -31,8 +31,6 @@ const LONGEST_TIMEOUT_S: u64 = 300;
 const DEFAULT_WAIT_S: u64 = 10;
 /// The time that the service gets to end a command after its timeout.
 const MARGIN: Duration = Duration::from_secs(15);
-/// The service measures the time limit and the duration with different clocks.
-const CLOCK_MARGIN: Duration = Duration::from_millis(100);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a command waits for others in its sandbox.
 const LONGEST_WAIT: Duration = Duration::from_secs(50);
@@ -215,7 +213,7 @@ async fn start(call: &Call, arguments: Arguments) -> Result<CallToolResult, Fail
         }
         Ended::Done | Ended::Waited | Ended::Full => kill.disarm(),
     }
-    conclude(call, &execution, page, target.note, Some(timeout)).await
+    conclude(call, &execution, page, target.note).await
 }
 
 /// Starts an execution. Waits while the sandbox runs as many commands as it may, because models make calls in parallel.
@@ -264,7 +262,7 @@ async fn read_on(call: &Call, arguments: Arguments) -> Result<CallToolResult, Fa
     match follow(call, following, cursor.offset, &mut page, wait, Until::Full).await {
         Ended::Cancelled => Err(Failure::cancelled()),
         Ended::Failed(error) => Err(call.failed(&sandbox, error).await),
-        Ended::Done | Ended::Waited | Ended::Full => conclude(call, &execution, page, None, None).await,
+        Ended::Done | Ended::Waited | Ended::Full => conclude(call, &execution, page, None).await,
     }
 }
 
@@ -338,13 +336,12 @@ async fn follow(
     }
 }
 
-/// The result after output was read. `timeout` is the time limit of the command, if this call started it.
+/// The result after output was read.
 async fn conclude(
     call: &Call,
     execution: &Detached,
     mut page: Page,
     note: Option<String>,
-    timeout: Option<Duration>,
 ) -> Result<CallToolResult, Failure> {
     let mut notes: Vec<String> = note.into_iter().collect();
     let mut state = ExecutionState::Exited;
@@ -370,12 +367,7 @@ async fn conclude(
         // Why an exit code is that of a killed program.
         notes.extend(done.message.take());
     }
-    let mut ran = Ran::new(execution, page, state);
-    ran.timed_out = timeout.is_some_and(|timeout| {
-        let took = Duration::from_millis(ran.duration_ms.unwrap_or(0));
-        ran.signal.is_some() && took + CLOCK_MARGIN >= timeout
-    });
-    finish(&ran, notes)
+    finish(&Ran::new(execution, page, state), notes)
 }
 
 impl Ran {
@@ -388,7 +380,7 @@ impl Ran {
             state,
             exit_code: done.and_then(|done| done.exit_code),
             signal: done.and_then(|done| done.signal.clone()),
-            timed_out: false,
+            timed_out: done.is_some_and(|done| done.reason == Some(EndReason::Timeout)),
             duration_ms: done.map(|done| done.duration_ms),
             tail,
             omitted_bytes: page.omitted_bytes,

@@ -149,6 +149,18 @@ fn pages_of_snapshots_continue_each_other() {
 }
 
 #[test]
+fn only_a_command_that_was_killed_at_its_timeout_has_timed_out() {
+    with_service(async |call| {
+        for (command, timed_out) in [("sleep 30", true), ("kill -9 $$", false), ("exit 3", false)] {
+            let (_, text, ran) =
+                send(&call, "run_command", json!({"command": command, "timeoutSeconds": 1})).await;
+            assert_eq!(ran["timedOut"], timed_out, "{command}: {text}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn memory_of_a_container_is_refused_with_advice() {
     with_service(async |call| {
         for tool in ["take_snapshot", "fork_sandbox"] {
