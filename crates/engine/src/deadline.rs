@@ -21,6 +21,9 @@ pub struct Deadline {
     task: AbortHandle,
 }
 
+/// Ends a time limit when it is dropped.
+pub struct LimitGuard(AbortHandle);
+
 impl Deadline {
     /// Kills the command after `left` of running time.
     pub fn start(command: &Command, status: watch::Receiver<Status>, clock: Clock, left: Duration) -> Self {
@@ -38,6 +41,11 @@ impl Deadline {
         let (done, over) = watch::channel(None);
         let task = tokio::spawn(enforce(Budget { clock, ends_at_running_ms }, status.clone(), killer, done));
         Self { over, status, task: task.abort_handle() }
+    }
+
+    /// To be dropped when the command ends, which may be read much later: the limit that passes in between is not the reason.
+    pub fn guard(&self) -> LimitGuard {
+        LimitGuard(self.task.clone())
     }
 
     /// When the command was killed; `None` until then.
@@ -72,6 +80,12 @@ impl Deadline {
 impl Drop for Deadline {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+impl Drop for LimitGuard {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

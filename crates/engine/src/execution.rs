@@ -152,7 +152,7 @@ async fn run(
         command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| write_stdin(stdin, text));
     let deadline = Deadline::start(&command, status.clone(), stamped_store.clock(), left);
     // The slot is freed when the command ends, even if its output has not been read yet.
-    command.release_at_end(permit);
+    command.release_at_end((permit, deadline.guard()));
     let (timeout_ms, end) = (request.timeout_ms, None);
     let running = Running { command, stdin_writer, deadline, timeout_ms, memory, started, status, end };
     Ok(Execution { body: Body::Running(Box::new(running)), events })

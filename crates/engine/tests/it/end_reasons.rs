@@ -3,8 +3,8 @@
 use api::{EndReason, ExecuteRequest, ExecutionResult, SandboxId};
 use driver::fake::DriverOp;
 use engine::{
-    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionState, ExecutionStatus,
-    OutputEvent,
+    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionEvent, ExecutionState,
+    ExecutionStatus, OutputEvent,
 };
 use rules::OutputPosition;
 
@@ -51,6 +51,20 @@ async fn a_result_says_what_killed_its_command() {
     assert_eq!((terminated.exit_code, terminated.signal.as_deref()), (None, Some("SIGKILL")));
     let message = format!("sandbox '{id}' was terminated: its termination was requested");
     assert_eq!(ending(&terminated), (Some(EndReason::Terminated), message.as_str()));
+    harness.assert_clean().await;
+}
+
+/// A slow client reads the output long after the end.
+#[tokio::test(start_paused = true)]
+async fn a_command_that_ends_before_its_timeout_has_not_timed_out() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    let limited = ExecuteRequest { timeout_ms: 10 * SECOND, ..command("kill -9 $$") };
+    let mut running = harness.engine.sandbox("test", &id).execute(limited).await.unwrap();
+    pass(20 * SECOND).await;
+    let ExecutionEvent::Done(finished) = running.next().await else { panic!("it has printed nothing") };
+    assert_eq!(finished.outcome.reason, Some(EndReason::Signal));
+    drop(running);
     harness.assert_clean().await;
 }
 
