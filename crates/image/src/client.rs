@@ -32,6 +32,24 @@ pub enum NamedBy {
     Client,
 }
 
+/// Who may use the layers of an image that is on this host without having received them. To know the id of a layer is not enough: a
+/// manifest can name it without having it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Audience {
+    /// All accounts: the operator has chosen the image, or everybody can pull it without a login.
+    Everyone,
+    /// Pulls from this repository.
+    Repository(String),
+}
+
+impl Audience {
+    /// Whether a pull whose layers are for `other` may use these.
+    pub(crate) fn includes(&self, other: &Self) -> bool {
+        *self == Self::Everyone || self == other
+    }
+}
+
 /// Counts what accounts pull. The server knows their quotas.
 pub trait PullQuota: Send + Sync {
     /// Whether the account may pull so many bytes more.

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::Audience;
 use crate::fault::Fault;
 use crate::job::{Builds, Job, Outcome};
 use crate::layers::{Build, Slot};
@@ -73,7 +74,15 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
     let digest = format!("sha256:{}", crate::unpack::sha256_hex(ids.join("\n").as_bytes()));
     let mut config = plain_config();
     config.env.push(("LANG".to_owned(), "C.UTF-8".to_owned()));
-    Ok(Outcome { digest, layers, config, stand_in: about.stand_in, versions: about.versions, built })
+    Ok(Outcome {
+        digest,
+        audience: Audience::Everyone,
+        layers,
+        config,
+        stand_in: about.stand_in,
+        versions: about.versions,
+        built,
+    })
 }
 
 /// Splits the common base from the additional packages, so that it is built and stored once. If a package of the base
@@ -94,7 +103,7 @@ async fn layer(
 ) -> Result<(Arc<Build>, Arc<Slot>), Fault> {
     let make = async {
         match job.store.built(key) {
-            Some(id) if job.builds == Builds::Reuse => Ok(job.layers.slot(&id)),
+            Some(id) if job.builds == Builds::Reuse => Ok(job.layers.slot(&Audience::Everyone, &id)),
             _ => make.await,
         }
     };

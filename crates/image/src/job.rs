@@ -1,6 +1,7 @@
 //! The context and the result of one attempt at one source. Created by [`crate::images`], used by all kinds of
 //! sources.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use tempfile::TempDir;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
-use crate::client::ClientCharge;
+use crate::client::{Audience, ClientCharge};
 use crate::fault::Fault;
 use crate::image::ImageConfig;
-use crate::layers::{Build, LayerTable, Slot, TREE};
+use crate::layers::{Build, LayerTable, Reuse, Slot, TREE};
 use crate::limits::Budget;
 use crate::progress::Meter;
 use crate::store::Store;
@@ -48,6 +49,7 @@ pub(crate) struct Job {
 /// An image whose layers are unpacked, but not stored yet.
 pub(crate) struct Outcome {
     pub(crate) digest: String,
+    pub(crate) audience: Audience,
     /// Topmost first.
     pub(crate) layers: Vec<Arc<Slot>>,
     pub(crate) config: ImageConfig,
@@ -150,10 +152,18 @@ impl Job {
         self.working.wait().await;
     }
 
-    /// Adds an unpacked tree to the layers. If the layer exists already, the tree is dropped.
+    /// The layers on disk that a pull may use as they are.
+    pub(crate) async fn reusable_layers(&self, audience: &Audience) -> Result<HashSet<String>, Fault> {
+        let (store, audience) = (self.store.clone(), audience.clone());
+        let read = tokio::task::spawn_blocking(move || store.layers_for(&audience)).await;
+        let step = "read the image records";
+        read.map_err(Fault::io(step))?.map_err(Fault::io(step))
+    }
+
+    /// Adds an unpacked tree to the layers of the operator. If the layer exists already, the tree is dropped.
     pub(crate) async fn add_layer(&self, id: &str, scratch: TempDir) -> Result<Arc<Slot>, Fault> {
-        let slot = self.layers.slot(id);
-        slot.fill(&self.store, async { Ok(scratch) }).await?;
+        let slot = self.layers.slot(&Audience::Everyone, id);
+        slot.fill(&self.store, Reuse::Allowed, async { Ok(scratch) }).await?;
         Ok(slot)
     }
 }

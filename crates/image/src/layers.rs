@@ -1,27 +1,46 @@
 //! Layers in progress, shared by the pulls of this process: two images with a common layer fetch it once, and the
-//! second can use it before the first is stored.
+//! second can use it before the first is stored. Pulls for different audiences do not share it: each of their sources has to deliver it.
 //!
 //! A layer stays in a work directory until its image is complete; [`commit`] then moves all layers of the image into
 //! the store. When the last pull that holds a slot fails, the slot and its files are removed.
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::hash::Hash;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tempfile::TempDir;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
+use crate::client::Audience;
 use crate::fault::Fault;
 use crate::store::Store;
 
 /// The name of a layer's tree in its work directory.
 pub(crate) const TREE: &str = "tree";
 
-/// One layer: stored on disk, or unpacked in a work directory.
+/// One layer for an audience: stored on disk, or unpacked in a work directory.
 pub(crate) struct Slot {
     pub(crate) id: String,
-    pending: Arc<AsyncMutex<Option<TempDir>>>,
+    state: Arc<AsyncMutex<SlotState>>,
+}
+
+#[derive(Default)]
+enum SlotState {
+    /// Not received by the pulls that hold the slot. It can be on disk.
+    #[default]
+    Missing,
+    Unpacked(TempDir),
+    Stored,
+}
+
+/// Whether a pull may use a layer that is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    Allowed,
+    /// Its source has to deliver it first.
+    Forbidden,
 }
 
 impl Slot {
@@ -29,20 +48,25 @@ impl Slot {
     pub(crate) async fn fill(
         &self,
         store: &Store,
+        reuse: Reuse,
         make: impl Future<Output = Result<TempDir, Fault>>,
     ) -> Result<(), Fault> {
-        let mut pending = self.pending.lock().await;
-        if pending.is_none() && !store.has_layer(&self.id) {
-            *pending = Some(make.await?);
+        let mut state = self.state.lock().await;
+        if matches!(*state, SlotState::Missing) {
+            *state = if reuse == Reuse::Allowed && store.has_layer(&self.id) {
+                SlotState::Stored
+            } else {
+                SlotState::Unpacked(make.await?)
+            };
         }
         Ok(())
     }
 
     /// Runs a function on the tree at its current path; the tree is not moved meanwhile.
     pub(crate) async fn with_tree<T>(&self, store: &Store, read: impl FnOnce(&Path) -> T) -> T {
-        match &*self.pending.lock().await {
-            Some(scratch) => read(&scratch.path().join(TREE)),
-            None => read(&store.layer_path(&self.id)),
+        match &*self.state.lock().await {
+            SlotState::Unpacked(scratch) => read(&scratch.path().join(TREE)),
+            SlotState::Missing | SlotState::Stored => read(&store.layer_path(&self.id)),
         }
     }
 }
@@ -54,13 +78,14 @@ pub(crate) struct Build(AsyncMutex<Option<Arc<Slot>>>);
 /// Layers and builds in progress. Holds weak references, because the pulls own the slots.
 #[derive(Default)]
 pub(crate) struct LayerTable {
-    slots: Mutex<HashMap<String, Weak<Slot>>>,
+    slots: Mutex<HashMap<(Audience, String), Weak<Slot>>>,
     builds: Mutex<HashMap<String, Weak<Build>>>,
 }
 
 impl LayerTable {
-    pub(crate) fn slot(&self, id: &str) -> Arc<Slot> {
-        find(&self.slots, id, || Slot { id: id.to_owned(), pending: Arc::default() })
+    pub(crate) fn slot(&self, audience: &Audience, id: &str) -> Arc<Slot> {
+        let key = (audience.clone(), id.to_owned());
+        find(&self.slots, key, || Slot { id: id.to_owned(), state: Arc::default() })
     }
 
     /// The layer that `make` returns for `key`. Concurrent pulls share one build. The caller keeps the [`Build`]
@@ -70,7 +95,7 @@ impl LayerTable {
         key: &str,
         make: impl Future<Output = Result<Arc<Slot>, Fault>>,
     ) -> Result<(Arc<Build>, Arc<Slot>), Fault> {
-        let build = find(&self.builds, key, Build::default);
+        let build = find(&self.builds, key.to_owned(), Build::default);
         let mut built = build.0.lock().await;
         let slot = match &*built {
             Some(slot) => slot.clone(),
@@ -81,14 +106,14 @@ impl LayerTable {
     }
 }
 
-fn find<T>(table: &Mutex<HashMap<String, Weak<T>>>, key: &str, new: impl FnOnce() -> T) -> Arc<T> {
+fn find<K: Eq + Hash, T>(table: &Mutex<HashMap<K, Weak<T>>>, key: K, new: impl FnOnce() -> T) -> Arc<T> {
     let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = table.get(key).and_then(Weak::upgrade) {
+    if let Some(found) = table.get(&key).and_then(Weak::upgrade) {
         return found;
     }
     table.retain(|_, slot| slot.strong_count() > 0);
     let created = Arc::new(new());
-    table.insert(key.to_owned(), Arc::downgrade(&created));
+    table.insert(key, Arc::downgrade(&created));
     created
 }
 
@@ -100,17 +125,18 @@ pub(crate) async fn commit(store: &Arc<Store>, slots: &[Arc<Slot>]) -> Result<()
     slots.dedup_by(|a, b| a.id == b.id);
     let mut guards = Vec::new();
     for slot in &slots {
-        guards.push((slot.id.clone(), slot.pending.clone().lock_owned().await));
+        guards.push((slot.id.clone(), slot.state.clone().lock_owned().await));
     }
     let store = store.clone();
     let moved = tokio::task::spawn_blocking(move || {
-        let ready = |(id, guard): &(String, tokio::sync::OwnedMutexGuard<Option<TempDir>>)| {
-            guard.as_ref().map(|scratch| (id.clone(), scratch.path().join(TREE)))
+        let ready = |(id, state): &(String, OwnedMutexGuard<SlotState>)| match &**state {
+            SlotState::Unpacked(scratch) => Some((id.clone(), scratch.path().join(TREE))),
+            SlotState::Missing | SlotState::Stored => None,
         };
         let trees: Vec<_> = guards.iter().filter_map(ready).collect();
         store.commit_layers(&trees).map_err(Fault::io("store the layers"))?;
-        for (_, guard) in &mut guards {
-            drop(guard.take());
+        for (_, state) in &mut guards {
+            **state = SlotState::Stored;
         }
         Ok(())
     });

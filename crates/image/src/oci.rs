@@ -17,11 +17,11 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryStreamExt};
 use tempfile::TempDir;
 
-use crate::client::NamedBy;
+use crate::client::{Audience, NamedBy};
 use crate::fault::Fault;
 use crate::image::ImageConfig;
 use crate::job::{Job, Outcome};
-use crate::layers::Slot;
+use crate::layers::{Reuse, Slot};
 use crate::progress::Stage;
 use crate::source::LayoutSelect;
 use crate::unpack::Whiteouts;
@@ -49,6 +49,14 @@ enum Fetched {
 }
 
 impl Origin {
+    /// Who may use the layers that it delivers.
+    fn audience(&self) -> Audience {
+        match self {
+            Self::Registry(registry) => registry.audience().clone(),
+            Self::Layout(_) => Audience::Everyone,
+        }
+    }
+
     /// A manifest or index by its digest, or the one that the source names. Returns the text and its verified digest.
     async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
         match self {
@@ -121,19 +129,35 @@ async fn image(job: &Job, origin: &Origin) -> Result<Outcome, Fault> {
     remaining.reverse();
     let mut seen = std::collections::HashSet::new();
     remaining.retain(|(_, diff_id)| seen.insert(diff_id.clone()));
-    let missing_bytes = |blob: &Blob, diff_id: &str| if job.store.has_layer(diff_id) { 0 } else { blob.size };
-    let sizes = remaining.iter().map(|(blob, diff_id)| missing_bytes(blob, diff_id));
+    let audience = origin.audience();
+    let reusable = job.reusable_layers(&audience).await?;
+    let missing = remaining.iter().filter(|(_, diff_id)| !reusable.contains(diff_id));
+    let sizes = missing.map(|(blob, _)| blob.size);
     let _turn = job.begin_transfer(sizes.fold(0, u64::saturating_add)).await?;
+    // Other pulls may have stored some of them meanwhile.
+    let reusable = job.reusable_layers(&audience).await?;
     let mut fetches = Vec::new();
     for (blob, diff_id) in &remaining {
-        let missing_bytes = missing_bytes(blob, diff_id);
+        let (reuse, missing_bytes) = match reusable.contains(diff_id) {
+            true => (Reuse::Allowed, 0),
+            false => (Reuse::Forbidden, blob.size),
+        };
         job.meter.expect_bytes(missing_bytes);
-        fetches.push(layer(job, origin, blob, diff_id, missing_bytes));
+        let slot = job.layers.slot(&audience, diff_id);
+        fetches.push(layer(job, origin, blob, slot, reuse, missing_bytes));
     }
     let mut layers: Vec<Arc<Slot>> =
         futures_util::stream::iter(fetches).buffered(FETCHES).try_collect().await?;
     drop_hidden(job, &mut layers).await;
-    Ok(Outcome { digest, layers, config: config.config, stand_in: None, versions: vec![], built: vec![] })
+    Ok(Outcome {
+        digest,
+        audience,
+        layers,
+        config: config.config,
+        stand_in: None,
+        versions: vec![],
+        built: vec![],
+    })
 }
 
 /// Follows an index to the manifest for this machine. Returns the digest of the index or manifest that the source
@@ -154,10 +178,11 @@ async fn layer(
     job: &Job,
     origin: &Origin,
     blob: &Blob,
-    diff_id: &str,
+    slot: Arc<Slot>,
+    reuse: Reuse,
     missing_bytes: u64,
 ) -> Result<Arc<Slot>, Fault> {
-    let slot = job.layers.slot(diff_id);
+    let diff_id = slot.id.as_str();
     let mut by_others = missing_bytes;
     let make = async {
         by_others = 0;
@@ -179,7 +204,7 @@ async fn layer(
         }
         Ok(scratch)
     };
-    slot.fill(&job.store, make).await?;
+    slot.fill(&job.store, reuse, make).await?;
     job.meter.add(by_others);
     Ok(slot)
 }

@@ -5,6 +5,7 @@ mod walk;
 
 use std::path::{Path, PathBuf};
 
+use crate::client::Audience;
 use crate::error::FailureKind;
 use crate::fault::Fault;
 use crate::image::ImageConfig;
@@ -41,7 +42,15 @@ pub(crate) async fn import(job: &Job, path: &Path) -> Result<Outcome, Fault> {
     check_root(&scratch.path().join(crate::layers::TREE), path)?;
     let digest = format!("sha256:{}", unpacked.blob_id);
     let layers = vec![job.add_layer(&unpacked.diff_id, scratch).await?];
-    Ok(Outcome { digest, layers, config: plain_config(), stand_in: None, versions: vec![], built: vec![] })
+    Ok(Outcome {
+        digest,
+        audience: Audience::Everyone,
+        layers,
+        config: plain_config(),
+        stand_in: None,
+        versions: vec![],
+        built: vec![],
+    })
 }
 
 /// Checks that the tree is a root file system, so that the import fails instead of the start of a sandbox.

@@ -12,6 +12,7 @@
 
 mod record;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -23,6 +24,7 @@ use tempfile::TempDir;
 
 pub(crate) use record::Record;
 
+use crate::client::Audience;
 use crate::source::is_hex64;
 
 pub(crate) struct Store {
@@ -118,6 +120,12 @@ impl Store {
             }
         }
         Ok(records)
+    }
+
+    /// The layers that a pull for this audience may use without receiving them.
+    pub(crate) fn layers_for(&self, audience: &Audience) -> io::Result<HashSet<String>> {
+        let is_for = |record: &Record| record.audience.as_ref().is_some_and(|of| of.includes(audience));
+        Ok(self.records()?.into_iter().filter(is_for).flat_map(|record| record.layers).collect())
     }
 
     pub(crate) fn record(&self, name: &str) -> Option<Record> {

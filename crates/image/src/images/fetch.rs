@@ -134,7 +134,8 @@ impl Inner {
             versions: outcome.versions,
             size_bytes: 0,
             layer_bytes: Vec::new(),
-            named_by: task.named_by,
+            named_by: Some(task.named_by),
+            audience: Some(outcome.audience),
             created_at: OffsetDateTime::now_utc(),
         };
         let (store, built) = (self.store.clone(), outcome.built);

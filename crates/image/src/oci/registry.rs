@@ -11,6 +11,7 @@ use oci_client::manifest::{
     IMAGE_MANIFEST_LIST_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE,
     OCI_IMAGE_MEDIA_TYPE,
 };
+use oci_client::secrets::RegistryAuth;
 use reqwest::{Client, StatusCode};
 use rules::Ranges;
 use sha2::{Digest, Sha256};
@@ -22,7 +23,7 @@ use super::manifest::{Blob, TEXT_BYTES};
 use super::reach::Reach;
 use super::retry::{Verdict, back_off, classify, verdict};
 use super::{Fetched, UnreachableRegistries, credentials};
-use crate::client::NamedBy;
+use crate::client::{Audience, NamedBy};
 use crate::error::{FailureKind, chain};
 use crate::fault::Fault;
 use crate::job::Job;
@@ -89,6 +90,7 @@ const MANIFEST_LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Registry {
     repository: Repository,
     reference: Reference,
+    audience: Audience,
     attempts: u32,
     back_off: Duration,
 }
@@ -108,7 +110,7 @@ impl Registry {
             Fault::new(FailureKind::Unreachable, format!("registry {host} cannot be reached: {why}"))
         };
         let reach = options.reach(reference.registry(), named_by);
-        let registry = Self::new(reference, reach, options)?;
+        let registry = Self::new(reference, reach, named_by, options)?;
         // A client must not make registries unreachable for others, and its next attempt may be the one that works.
         let remember = |why: &str| match named_by {
             NamedBy::Operator => unreachable_registries.fail(&host, why),
@@ -138,14 +140,32 @@ impl Registry {
         }
     }
 
-    fn new(reference: Reference, reach: Reach, options: &RegistryOptions) -> Result<Self, Fault> {
+    fn new(
+        reference: Reference,
+        reach: Reach,
+        named_by: NamedBy,
+        options: &RegistryOptions,
+    ) -> Result<Self, Fault> {
         let host = reference.resolve_registry();
         let scheme = if is_loopback(host) { "http" } else { "https" };
         let login = credentials::find(options.docker_config.as_deref(), &reference)?;
+        let audience = match (named_by, &reach, &login) {
+            (NamedBy::Operator, ..) | (NamedBy::Client, Reach::Public(_), RegistryAuth::Anonymous) => {
+                Audience::Everyone
+            }
+            (NamedBy::Client, ..) => {
+                Audience::Repository(format!("{}/{}", reference.registry(), reference.repository()))
+            }
+        };
         let client = client(&reach, options)?;
         let repository = Repository::new(client, reach, scheme, &reference, login)
             .map_err(|e| classify(&format!("registry {host}"), e).1)?;
-        Ok(Self { repository, reference, attempts: options.attempts.max(1), back_off: options.back_off })
+        let (attempts, back_off) = (options.attempts.max(1), options.back_off);
+        Ok(Self { repository, reference, audience, attempts, back_off })
+    }
+
+    pub(super) fn audience(&self) -> &Audience {
+        &self.audience
     }
 
     async fn first_contact(&self) -> Result<(), ContactError> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::client::NamedBy;
 
 fn record(name: &str, layers: &[&str]) -> Record {
     Record {
@@ -11,7 +12,8 @@ fn record(name: &str, layers: &[&str]) -> Record {
         versions: vec![],
         size_bytes: 0,
         layer_bytes: vec![],
-        named_by: crate::NamedBy::Operator,
+        named_by: Some(NamedBy::Operator),
+        audience: None,
         created_at: time::OffsetDateTime::UNIX_EPOCH,
     }
 }
@@ -47,6 +49,40 @@ fn records_with_missing_layers_and_malformed_records_are_ignored() {
     assert_eq!(names, ["good/one:1"]);
     assert!(store.record("good/one:1").is_some());
     assert!(store.record("lost").is_none());
+}
+
+#[test]
+fn layers_are_reused_by_their_audience_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let private = Audience::Repository("ghcr.io/acme/app".to_owned());
+    let audiences = [Some(Audience::Everyone), Some(private.clone()), None];
+    let ids = ["a", "b", "c"].map(|letter| letter.repeat(64));
+    for (id, audience) in ids.iter().zip(audiences) {
+        std::fs::create_dir(store.layer_path(id)).unwrap();
+        store.write_record(&Record { audience, ..record(&id[..1], &[id]) }).unwrap();
+    }
+    let reused = |audience: &Audience| {
+        let layers = store.layers_for(audience).unwrap();
+        ids.iter().filter(|id| layers.contains(*id)).map(|id| id[..1].to_owned()).collect::<String>()
+    };
+    assert_eq!(reused(&private), "ab");
+    assert_eq!(reused(&Audience::Repository("ghcr.io/acme/other".to_owned())), "a");
+    assert_eq!(reused(&Audience::Everyone), "a");
+}
+
+#[test]
+fn an_image_that_a_client_of_an_earlier_version_named_is_not_the_operators() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let named_by = |name: &str, source: &str, named_by| {
+        let source = source.to_owned();
+        Record { source, named_by, ..record(name, &[]) }.into_image(&store).named_by
+    };
+    let reference = "ghcr.io/acme/app:1";
+    assert_eq!(named_by(reference, reference, None), NamedBy::Client);
+    assert_eq!(named_by("app", reference, None), NamedBy::Operator);
+    assert_eq!(named_by(reference, reference, Some(NamedBy::Operator)), NamedBy::Operator);
 }
 
 #[test]

@@ -179,6 +179,51 @@ async fn the_least_recently_used_images_are_removed_and_used_ones_stay() {
     store.assert_no_work();
 }
 
+/// Otherwise an account could read a private layer of another one by a manifest that names it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_layer_has_to_be_delivered_by_each_repository() {
+    let registry = Registry::start().await;
+    let secret = Layer::new(&tar(&[("bin/", b""), ("bin/secret", b"secret")]), Packing::Gzip);
+    let mut forged = Layer::new(&tar(&[("x", b"x")]), Packing::Gzip);
+    forged.diff_id.clone_from(&secret.diff_id);
+    let image = TestImage::new(vec![secret.clone()]);
+    for name in ["acme/app:1", "acme/app:2", "other/app:1"] {
+        registry.push_image(name, &image).await;
+    }
+    registry.push_image("evil/app:1", &TestImage::new(vec![forged])).await;
+    let proxy = Proxy::counting(registry.port).await;
+    let store = TestStore::new();
+    let images = open(&store, proxy.port);
+    let transfers = || proxy.count(&format!("blobs/{}", secret.digest()));
+    let first = pull(&images, proxy.port, "acme/app:1", client()).await.unwrap();
+    let evil = pull(&images, proxy.port, "evil/app:1", client()).await.unwrap_err();
+    assert_eq!(failures(&evil)[0].kind, image::FailureKind::Refused, "{evil}");
+    assert_eq!(transfers(), 1);
+    // The same repository has delivered it.
+    pull(&images, proxy.port, "acme/app:2", client()).await.unwrap();
+    assert_eq!(transfers(), 1);
+    let other = pull(&images, proxy.port, "other/app:1", client()).await.unwrap();
+    assert_eq!((transfers(), &other.layers, store.layer_names().len()), (2, &first.layers, 1));
+    store.assert_no_work();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_of_the_operators_images_are_for_all() {
+    let registry = Registry::start().await;
+    let base = Layer::new(&tar(&[("bin/", b""), ("bin/base", b"base")]), Packing::Gzip);
+    for name in ["base:1", "acme/app:1"] {
+        registry.push_image(name, &TestImage::new(vec![base.clone()])).await;
+    }
+    let proxy = Proxy::counting(registry.port).await;
+    let store = TestStore::new();
+    let images = open(&store, proxy.port);
+    let name = reference(proxy.port, "base:1").to_string();
+    images.import("base", name.parse().unwrap(), silent()).await.unwrap();
+    let quota = Arc::new(Quota::new(0));
+    pull(&images, proxy.port, "acme/app:1", pull_of("one", &quota)).await.unwrap();
+    assert_eq!(proxy.count(&format!("blobs/{}", base.digest())), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operators_images_stay() {
     let registry = Registry::start().await;
