@@ -12,12 +12,15 @@ pub struct E2bError {
     pub status: StatusCode,
     pub message: String,
     pub retry_after_s: Option<u64>,
+    /// Whether the same request can succeed soon, whatever the status says. No idempotency record has such an error.
+    pub is_temporary: bool,
 }
 
 impl E2bError {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         let waits = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        Self { status, message: message.into(), retry_after_s: waits.then_some(1) }
+        let retry_after_s = waits.then_some(1);
+        Self { status, message: message.into(), retry_after_s, is_temporary: false }
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {

@@ -221,7 +221,8 @@ fn refuse_port(status: StatusCode, id: &SandboxId, message: &str, port: Option<u
 
 /// An error of the native API in the form of this one.
 pub fn of_native(error: &ApiError) -> E2bError {
-    let shown = E2bError::new(error.status(), error.message.clone());
+    let (status, message, is_temporary) = (error.status(), error.message.clone(), error.is_temporary());
+    let shown = E2bError { is_temporary, ..E2bError::new(status, message) };
     match error.retry_after_s {
         Some(seconds) => shown.retry_after(seconds),
         None => shown,
@@ -367,7 +368,7 @@ impl HostServices for Services {
         found.map(|image| app::template(&image)).map_err(|error| match error.code {
             ErrorCode::InvalidConfig => {
                 let message = format!("template {} not found: {}", rules::quoted(name), error.message);
-                E2bError::new(StatusCode::NOT_FOUND, message)
+                E2bError { is_temporary: error.is_temporary(), ..E2bError::not_found(message) }
             }
             _ => of_native(&error),
         })

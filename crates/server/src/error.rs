@@ -62,6 +62,8 @@ pub struct ApiError {
     cause: Option<Cause>,
     /// If HTTP has a more specific status than that of the code.
     status: Option<StatusCode>,
+    /// Whether the status does not say that the same request can succeed soon.
+    is_temporary: bool,
 }
 
 impl ApiError {
@@ -76,7 +78,15 @@ impl ApiError {
     }
 
     fn of_code(code: ErrorCode, message: String) -> Self {
-        Self { code, message, details: Map::new(), retry_after_s: None, cause: None, status: None }
+        Self {
+            code,
+            message,
+            details: Map::new(),
+            retry_after_s: None,
+            cause: None,
+            status: None,
+            is_temporary: false,
+        }
     }
 
     /// An internal error.
@@ -106,6 +116,17 @@ impl ApiError {
     pub fn with_cause(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.cause = Some(Arc::from(cause.into()));
         self
+    }
+
+    /// The same request can succeed soon, whatever the status says. No idempotency record has such an error.
+    #[must_use]
+    pub fn temporary(mut self) -> Self {
+        self.is_temporary = true;
+        self
+    }
+
+    pub fn is_temporary(&self) -> bool {
+        self.is_temporary
     }
 
     /// The cause and its sources, for a log line.

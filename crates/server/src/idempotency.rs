@@ -9,7 +9,7 @@
 //!              | none
 //!              v
 //!            work --> response recorded (in the work's own commit, or in a separate one) --> leader and followers get it
-//!              `----> 429, 5xx, panic: not recorded --> the next follower leads
+//!              `----> 429, 5xx, temporary error, panic: not recorded --> the next follower leads
 //! ```
 //!
 //! After a crash, the effect and its record are both there or both missing if the work commits them together, as a create does. A

@@ -34,6 +34,7 @@ fn native(error: E2bError) -> ApiError {
     let code =
         if error.status.is_server_error() { ErrorCode::InternalError } else { ErrorCode::InvalidRequest };
     let shown = ApiError::new(code, error.message).with_status(error.status);
+    let shown = if error.is_temporary { shown.temporary() } else { shown };
     match error.retry_after_s {
         Some(seconds) => shown.retry_after(seconds),
         None => shown,

@@ -43,6 +43,8 @@ pub fn unconfirmed_image(
     };
     let message = format!("image {} is not available: {why}; use another image", rules::quoted(name));
     let error = suggest(ApiError::new(ErrorCode::InvalidConfig, message), name, known);
+    // The pull continues, or another attempt can succeed: a repeat under an idempotency key must not get this error for a day.
+    let error = if failures.is_none_or(may_pass) { error.temporary() } else { error };
     match cause {
         Some(cause) => error.with_cause(cause),
         None => error,
@@ -102,19 +104,8 @@ impl From<ImageError> for ApiError {
             ImageError::AllFailed { name, failures } => {
                 let message =
                     format!("image {} is not available: {}", rules::quoted(name), why_not(failures));
-                // A retry can succeed if at least one of the failures is temporary.
-                let may_pass = failures.iter().any(|failure| match failure.kind {
-                    FailureKind::Unreachable | FailureKind::TooSlow | FailureKind::Tool | FailureKind::Io => {
-                        true
-                    }
-                    FailureKind::NotFound
-                    | FailureKind::Denied
-                    | FailureKind::Closed
-                    | FailureKind::Refused
-                    | FailureKind::TooBig => false,
-                });
                 // Paths and addresses of sources are only in the log.
-                if may_pass {
+                if may_pass(failures) {
                     let (code, condition) = (RefusalCode::ResourceExhausted, Condition::ImageSource);
                     ApiError::refused(code, message, condition, RETRY_AFTER_S)
                 } else {
@@ -125,6 +116,18 @@ impl From<ImageError> for ApiError {
         };
         api_error.with_cause(error)
     }
+}
+
+/// Whether a retry can succeed: at least one of the failures is temporary.
+fn may_pass(failures: &[Failure]) -> bool {
+    failures.iter().any(|failure| match failure.kind {
+        FailureKind::Unreachable | FailureKind::TooSlow | FailureKind::Tool | FailureKind::Io => true,
+        FailureKind::NotFound
+        | FailureKind::Denied
+        | FailureKind::Closed
+        | FailureKind::Refused
+        | FailureKind::TooBig => false,
+    })
 }
 
 /// The reasons without the sources, each kind once.

@@ -82,7 +82,7 @@ where
         }
         Ok(Err(error)) => {
             let status = error.status();
-            if !rules::should_record(status.as_u16()) {
+            if error.is_temporary() || !rules::should_record(status.as_u16()) {
                 return not_recorded(store, output, &header, error).await;
             }
             match error_content(&error) {

@@ -244,6 +244,15 @@ async fn client_errors_are_stored_with_details() {
 }
 
 #[tokio::test]
+async fn a_temporary_error_is_not_stored_whatever_its_status() {
+    let fixture = Fixture::new();
+    let refused = |_time| Err(ApiError::new(ErrorCode::InvalidConfig, "not there yet").temporary());
+    let error = fixture.run_with(Some("k"), BODY, open(), refused).await.unwrap_err();
+    assert_eq!(error.status().as_u16(), 400);
+    assert_eq!(seen(fixture.run("k").await.unwrap()).await, (201, "{\"n\":1}".to_owned(), false));
+}
+
+#[tokio::test]
 async fn a_response_that_cannot_be_stored_is_an_error() {
     let fixture = Fixture::new();
     fixture.store.fail_next_commit(StoreError::failed("commit", "disk full"));
