@@ -67,7 +67,8 @@ impl Build<'_> {
         let bases = self.bases(&mut template, named).await?;
         let (steps, context) = self.planned(&mut template, file, line, context, &bases).await?;
         self.progress.show(&template);
-        let directory = archive.parent().unwrap_or(archive);
+        // That of all builds, in which the next daemon removes what a crash has left.
+        let directory = archive.ancestors().nth(2).unwrap_or(archive);
         let inputs = Inputs { bases: &bases, context: &context, directory };
         self.steps(&mut template, &steps, &inputs).await?;
         if let Some(start) = template.content.start.clone()
@@ -244,7 +245,9 @@ impl Build<'_> {
         let Some(from) = &copy.from else { return Ok(None) };
         let image = self.image(template, from, inputs, results)?;
         let sandbox = StepSandbox::create(self.engine, template, image, self.log).await?;
-        let read = ForeignFiles::read(self.engine, &sandbox, &step.step, copy, inputs.directory);
+        let disk_mb = template.content.config.resources.disk_mb;
+        let files = (&step.step, copy);
+        let read = ForeignFiles::read(self.engine, &sandbox, files, inputs.directory, disk_mb);
         let read = self.unless_stopped(read).await;
         sandbox.end().await;
         read.map(Some)

@@ -18,6 +18,7 @@ use crate::copy::{Selection, Target};
 use crate::error::{BuildError, Ended};
 use crate::index::EntryKind;
 use crate::search::Search;
+use crate::spool;
 use crate::step::StepSandbox;
 
 /// Where the sandbox copies the files. It is terminated after that.
@@ -52,6 +53,8 @@ done
 "#;
 /// The free space of the host is checked again after as many bytes.
 const BYTES_PER_CHECK: u64 = 64 << 20;
+/// For the headers of the archive.
+const OVERHEAD_BYTES: u64 = 64 << 20;
 
 /// Files of another file system, as a context.
 pub struct ForeignFiles {
@@ -63,13 +66,14 @@ pub struct ForeignFiles {
 }
 
 impl ForeignFiles {
-    /// Copies the files out of a sandbox above their file system. The archive is in a directory of the host.
+    /// Copies the files out of a sandbox above their file system. The archive is in a directory of the host, and not larger than the
+    /// disk that the files are for: files with holes could fill any disk.
     pub async fn read(
         engine: &Engine,
         sandbox: &StepSandbox<'_>,
-        step: &Step,
-        copy: &Copy,
+        (step, copy): (&Step, &Copy),
         directory: &Path,
+        disk_mb: u32,
     ) -> Result<Self, Ended> {
         let patterns = copy.sources.iter().filter_map(|source| match source {
             Source::Path(path) => Some(format!("/{}", path.trim_start_matches('/')).replace("[^", "[!")),
@@ -86,7 +90,7 @@ impl ForeignFiles {
             ProcessEnd::Exited(0) => {}
             _ => return Err(BuildError::new("the files of --from cannot be copied").into()),
         }
-        let archive = pack(engine, sandbox, directory).await?;
+        let archive = pack(engine, sandbox, directory, Room::of_disk(disk_mb)).await?;
         let (path, copy) = (archive.path().to_owned(), copy.clone());
         let read = interruptible(move |stopped| {
             let context = Context::read(path, Hashes::Skip, stopped)?;
@@ -102,9 +106,35 @@ impl ForeignFiles {
     }
 }
 
+/// How many bytes an archive may still take.
+struct Room {
+    left: u64,
+    disk_mb: u32,
+}
+
+impl Room {
+    fn of_disk(disk_mb: u32) -> Self {
+        Self { left: (u64::from(disk_mb) << 20) + OVERHEAD_BYTES, disk_mb }
+    }
+
+    fn take(&mut self, bytes: u64) -> Result<(), BuildError> {
+        let too_large = || {
+            BuildError::new(format!("the files of --from are larger than the disk with {} MB", self.disk_mb))
+        };
+        self.left = self.left.checked_sub(bytes).ok_or_else(too_large)?;
+        Ok(())
+    }
+}
+
 /// Writes the directory of the sandbox into a file.
-async fn pack(engine: &Engine, sandbox: &StepSandbox<'_>, directory: &Path) -> Result<NamedTempFile, Ended> {
-    let archive = NamedTempFile::new_in(directory)?;
+async fn pack(
+    engine: &Engine,
+    sandbox: &StepSandbox<'_>,
+    directory: &Path,
+    mut room: Room,
+) -> Result<NamedTempFile, Ended> {
+    // The next daemon removes files with this prefix.
+    let archive = tempfile::Builder::new().prefix(spool::PREFIX).tempfile_in(directory)?;
     let mut file = tokio::fs::File::from_std(archive.reopen()?);
     let op = FileOp::Pack { path: DIRECTORY.as_bytes().to_vec() };
     let mut packing = sandbox.handle().file_op(true, &op).await?;
@@ -113,6 +143,7 @@ async fn pack(engine: &Engine, sandbox: &StepSandbox<'_>, directory: &Path) -> R
     }
     let (mut bytes, mut checked) = (0, None);
     while let Some(piece) = packing.bytes().await? {
+        room.take(piece.len() as u64)?;
         if checked != Some(bytes / BYTES_PER_CHECK) {
             checked = Some(bytes / BYTES_PER_CHECK);
             engine.check_free_disk(BYTES_PER_CHECK)?;
@@ -150,6 +181,14 @@ mod tests {
 
     use super::*;
     use crate::context::tests::archive;
+
+    #[test]
+    fn an_archive_is_not_larger_than_the_disk() {
+        let mut room = Room::of_disk(1024);
+        room.take(1 << 30).unwrap();
+        room.take(OVERHEAD_BYTES).unwrap();
+        assert!(room.take(1).unwrap_err().message.contains("1024 MB"));
+    }
 
     #[test]
     fn sources_are_numbered() {
