@@ -108,7 +108,9 @@ impl Selection {
         } else if let Some(rank) = context.index.find(&path) {
             found += 1;
             self.add(context, copy, rank, search)?;
-        } else if let Some(rank) = followed(context, &path).and_then(|path| context.index.find(&path)) {
+        } else if let Some(rank) =
+            followed(context, &path, search)?.and_then(|path| context.index.find(&path))
+        {
             found += 1;
             self.add(context, copy, rank, search)?;
         }
@@ -134,7 +136,7 @@ impl Selection {
         let skipped = length(path.len() - name.len());
         // A link that leads to nothing stays one.
         if matches!(entry.kind, EntryKind::Link { .. })
-            && let Some(target) = followed(context, path)
+            && let Some(target) = followed(context, path, search)?
             && let Some(found) = context.index.find(&target)
         {
             if context.index.entry(found).kind == EntryKind::Directory {
