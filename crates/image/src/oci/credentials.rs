@@ -50,8 +50,10 @@ pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<Registr
         Err(e) => return Err(Fault::io(format!("read {}", path.display()))(e)),
     }
     let login_error = |why: String| Fault::new(FailureKind::Denied, format!("{}: {why}", path.display()));
-    let config: ConfigFile =
-        serde_json::from_str(&text).map_err(|e| login_error("cannot be read".to_owned()).caused_by(e))?;
+    // The text of the error could show a value, which can be a secret.
+    let config: ConfigFile = serde_json::from_str(&text).map_err(|e| {
+        login_error(format!("cannot be read: line {}, column {} is malformed", e.line(), e.column()))
+    })?;
     let names = [reference.registry(), reference.resolve_registry()];
     let is_this_registry = |key: &str| names.contains(&host(key));
     if let Some((_, helper)) = config.cred_helpers.iter().find(|(key, _)| is_this_registry(key)) {
@@ -135,6 +137,7 @@ mod tests {
             (r#"{"auths": {"quay.io": {}}}"#, "no login"),
             (r#"{"auths": {"quay.io": {"auth": "hunter2!"}}}"#, "not base64"),
             ("{", "cannot be read"),
+            (r#"{"auths": {"quay.io": "hunter2"}}"#, "cannot be read: line 1"),
         ] {
             let fault = find_in(text, "quay.io/x").expect_err(text);
             assert_eq!(fault.kind, FailureKind::Denied);

@@ -38,7 +38,9 @@ pub(super) enum HttpError {
     Short { received: u64, expected: u64 },
     #[error("{0}")]
     Malformed(String),
-    #[error("the registry names the token server {server} of another domain; its login is not sent there")]
+    #[error(
+        "the registry names the token server {server} of another domain, or without TLS; its login is not sent there"
+    )]
     ForeignTokenServer { server: String },
     #[error(transparent)]
     Closed(#[from] ClosedServer),
@@ -130,10 +132,9 @@ impl Repository {
         let malformed = |what: &str| HttpError::Malformed(format!("the registry's token server {what}"));
         let mut url: Url = realm.parse().map_err(|_| malformed("has no valid address"))?;
         self.reach.check(&url)?;
-        let registry = self.base.host_str().unwrap_or_default();
-        let server = url.host_str().unwrap_or_default();
-        if *login != Authorization::None && !belongs_to(server, registry) {
-            return Err(HttpError::ForeignTokenServer { server: server.to_owned() });
+        if *login != Authorization::None && !may_have_login(&url, &self.base) {
+            let server = url.host_str().unwrap_or_default().to_owned();
+            return Err(HttpError::ForeignTokenServer { server });
         }
         let scope = format!("repository:{}:pull", self.name);
         url.query_pairs_mut().append_pair("scope", &scope);
@@ -198,8 +199,14 @@ impl Repository {
     }
 }
 
-/// Whether a token server may have the login of a registry: it is on the same host, or below the domain of the registry, as
-/// `auth.docker.io` is for `index.docker.io`.
+/// Whether a token server may have the login of a registry.
+fn may_have_login(server: &Url, registry: &Url) -> bool {
+    let is_downgrade = registry.scheme() == "https" && server.scheme() != "https";
+    !is_downgrade
+        && belongs_to(server.host_str().unwrap_or_default(), registry.host_str().unwrap_or_default())
+}
+
+/// Whether a server is on the host of a registry, or below its domain, as `auth.docker.io` is for `index.docker.io`.
 fn belongs_to(server: &str, registry: &str) -> bool {
     if server == registry {
         return true;
@@ -287,6 +294,20 @@ mod tests {
             ("", "registry.example.com"),
         ] {
             assert!(!belongs_to(server, registry), "{server} {registry}");
+        }
+    }
+
+    #[test]
+    fn a_login_is_not_sent_without_tls_if_the_registry_has_it() {
+        for (server, registry, may) in [
+            ("https://ghcr.io/token", "https://ghcr.io/v2/", true),
+            ("http://ghcr.io/token", "https://ghcr.io/v2/", false),
+            ("http://127.0.0.1:5001/token", "http://127.0.0.1:5000/v2/", true),
+            ("https://127.0.0.1:5001/token", "http://127.0.0.1:5000/v2/", true),
+            ("https://evil.example/token", "https://ghcr.io/v2/", false),
+        ] {
+            let url = |text: &str| text.parse::<Url>().unwrap();
+            assert_eq!(may_have_login(&url(server), &url(registry)), may, "{server} {registry}");
         }
     }
 }
