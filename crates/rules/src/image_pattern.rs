@@ -155,6 +155,10 @@ fn fits(pattern: &[Piece], text: &str) -> bool {
             }
         }
         reached = next;
+        // Most patterns differ in the first bytes.
+        if !reached.contains(&true) {
+            return false;
+        }
     }
     reached[text.len()]
 }
