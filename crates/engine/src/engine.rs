@@ -203,6 +203,11 @@ impl Engine {
         take_snapshot::check_free(&self.services, free_bytes, 0)
     }
 
+    /// Free bytes that other work has to leave on the file systems of the host.
+    pub fn disk_reserve_bytes(&self) -> u64 {
+        self.services.host_watch.as_ref().map_or(0, |watch| watch.disk().reserve_bytes)
+    }
+
     /// The host's capacity, and how much of it sandboxes hold.
     pub fn capacity(&self) -> (Capacity, Usage) {
         (self.services.ledger.capacity(), self.services.ledger.used())

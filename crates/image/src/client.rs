@@ -66,6 +66,8 @@ pub struct ClientPull {
     pub quota: Arc<dyn PullQuota>,
     /// Unpacked bytes of one image, if the operator allows less than [`crate::Limits`].
     pub max_unpacked_bytes: Option<u64>,
+    /// Free bytes that the pull has to leave on the disk.
+    pub min_free_bytes: u64,
 }
 
 /// The pulls of clients take turns, so that no account delays others for long.

@@ -86,12 +86,14 @@ impl Job {
         let turn = charge.transfer_turn().await;
         // Other pulls of the account may have taken them meanwhile.
         charge.check(bytes)?;
+        self.budget.check_reserve(bytes)?;
         Ok(Some(turn))
     }
 
     /// Counts bytes that were received from a registry.
     pub(crate) fn receive(&self, bytes: u64) -> Result<(), Fault> {
         self.meter.add(bytes);
+        self.budget.wrote(bytes)?;
         self.charge.as_ref().map_or(Ok(()), |charge| charge.take(bytes))
     }
 

@@ -52,6 +52,10 @@ impl Store {
         Ok(Self { root, area, _area_lock: area_lock })
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     pub(crate) fn layer_path(&self, id: &str) -> PathBuf {
         self.root.join("layers").join(id)
     }
@@ -134,8 +138,7 @@ impl Store {
     }
 
     pub(crate) fn free_bytes(&self) -> io::Result<u64> {
-        let found = rustix::fs::statvfs(&self.root)?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        crate::limits::free_bytes(&self.root)
     }
 
     /// The time of the last [`Self::touch_record`], or that of the record itself.

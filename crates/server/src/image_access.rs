@@ -65,10 +65,10 @@ impl ImageAccess {
         Some(self.settings.max_bytes).filter(|bytes| *bytes > 0)
     }
 
-    /// What a pull of the account is charged to.
-    pub fn pull_of(&self, account: &str) -> ClientPull {
+    /// What a pull of the account is charged to. It leaves so many bytes free on the host.
+    pub fn pull_of(&self, account: &str, min_free_bytes: u64) -> ClientPull {
         let quota = Arc::clone(&self.ledger);
-        ClientPull { account: account.into(), quota, max_unpacked_bytes: self.max_bytes() }
+        ClientPull { account: account.into(), quota, max_unpacked_bytes: self.max_bytes(), min_free_bytes }
     }
 
     /// Stores what was pulled.

@@ -68,7 +68,7 @@ impl Inner {
             store: self.store.clone(),
             layers: self.layers.clone(),
             unpacks: self.unpacks.clone(),
-            budget: Arc::new(Budget::new(self.limits_of(task.client.as_ref()))),
+            budget: Arc::new(self.budget_of(task.client.as_ref())),
             meter: meter.clone(),
             working: TaskTracker::new(),
             builds: task.builds,
@@ -91,10 +91,12 @@ impl Inner {
         Ok(image)
     }
 
-    fn limits_of(&self, client: Option<&ClientPull>) -> Limits {
+    fn budget_of(&self, client: Option<&ClientPull>) -> Budget {
         let limits = self.options.limits;
-        let own = client.and_then(|client| client.max_unpacked_bytes).unwrap_or(limits.unpacked_bytes);
-        Limits { unpacked_bytes: limits.unpacked_bytes.min(own), ..limits }
+        let Some(client) = client else { return Budget::new(limits) };
+        let own = client.max_unpacked_bytes.unwrap_or(limits.unpacked_bytes);
+        let limits = Limits { unpacked_bytes: limits.unpacked_bytes.min(own), ..limits };
+        Budget::new(limits).with_reserve(self.store.root(), client.min_free_bytes)
     }
 
     /// The operator's sources may take as long as they need.

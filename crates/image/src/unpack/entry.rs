@@ -131,6 +131,7 @@ impl<'a> Unpacker<'a> {
             }
             write(&mut file, &self.buffer[..n], sparse)
                 .map_err(Fault::io(format!("write {}", show(last))))?;
+            self.rules.budget.wrote(n as u64)?;
             left -= n as u64;
         }
         if sparse {

@@ -63,6 +63,20 @@ async fn a_pull_is_charged_to_its_account_and_refused_beyond_the_quota() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pull_leaves_space_free_on_the_host() {
+    let registry = Registry::start().await;
+    registry.push_image("app:1", &image_of("app", 1_000)).await;
+    let proxy = Proxy::counting(registry.port).await;
+    let store = TestStore::new();
+    let images = open(&store, proxy.port);
+    let client = ClientPull { min_free_bytes: u64::MAX, ..client() };
+    let refused = pull(&images, proxy.port, "app:1", client).await.unwrap_err();
+    assert_eq!(failures(&refused)[0].kind, image::FailureKind::Io, "{refused}");
+    assert!(proxy.count("/blobs/") <= 1, "the layer was not requested");
+    store.assert_empty();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_account_does_not_fail_by_the_quota_of_another() {
     let registry = Registry::start().await;
     registry.push_image("app:1", &image_of("app", 500_000)).await;

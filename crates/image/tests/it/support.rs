@@ -57,7 +57,7 @@ impl PullQuota for Quota {
 /// A pull of an account with this quota.
 pub fn pull_of(account: &str, quota: &Arc<Quota>) -> ClientPull {
     let quota: Arc<dyn PullQuota> = Arc::<Quota>::clone(quota);
-    ClientPull { account: account.into(), quota, max_unpacked_bytes: None }
+    ClientPull { account: account.into(), quota, max_unpacked_bytes: None, min_free_bytes: 0 }
 }
 
 /// A pull of an account without a quota.

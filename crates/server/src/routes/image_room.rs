@@ -19,7 +19,11 @@ pub async fn make_room(service: &Service) -> Result<(), ApiError> {
         remove_unused(service, max_bytes - 1).await?;
         if service.images.stored_bytes() >= max_bytes {
             let limit = ReachedLimit::set_by_operator(max_bytes, COUNTS, KEY);
-            let why = "this host has no room for another image, and all images are in use";
+            let why = match service.images.pulls().is_empty() {
+                true => "this host has no room for another image, and all images are in use",
+                // They may use layers of any image.
+                false => "this host has no room for another image until the pulls in progress have ended",
+            };
             return Err(ApiError::refused(RefusalCode::ResourceExhausted, why, limit, ROOM_RETRY_S));
         }
     }

@@ -141,7 +141,7 @@ impl Request<'_> {
                 confirm.send_replace(true);
             }
         });
-        let client = service.image_access.pull_of(account);
+        let client = service.image_access.pull_of(account, service.engine.disk_reserve_bytes());
         let pulling = async {
             let mut pull = pin!(service.images.import_for_client(reference, client, progress));
             tokio::select! {
