@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use api::wildcard::has_wildcards;
 use dockerfile::{Copy, Run, Source, Step, Work};
 use engine::{Engine, FileOp, FileResponse, ProcessEnd};
 use tempfile::NamedTempFile;
@@ -166,11 +167,11 @@ fn sources(context: &Context) -> Vec<Source> {
             continue;
         }
         let directory = format!("{number}-file");
-        if context.index.below(&directory).next().is_none() {
-            break;
-        }
-        // The only file in it, whose name may have characters of patterns.
-        sources.push(Source::Path(format!("{directory}/*")));
+        let Some(rank) = context.index.below(&directory).next() else { break };
+        let path = context.index.path(rank);
+        // The only file in it. A pattern is compared with all paths, so it is used only for a name that looks like one.
+        let path = if has_wildcards(path) { format!("{directory}/*") } else { path.to_owned() };
+        sources.push(Source::Path(path));
     }
     sources
 }
@@ -192,10 +193,16 @@ mod tests {
 
     #[test]
     fn sources_are_numbered() {
-        let file = archive(&[("1/a", "a"), ("2-file/b", "b"), ("3/c/d", "d"), ("10-file/x", "x")]);
+        let file = archive(&[
+            ("1/a", "a"),
+            ("2-file/b", "b"),
+            ("3/c/d", "d"),
+            ("4-file/[b]", "b"),
+            ("9-file/x", "x"),
+        ]);
         let token = tokio_util::sync::CancellationToken::new();
         let context = Context::read(file.path().to_owned(), Hashes::Skip, &token).unwrap();
-        let paths = ["1", "2-file/*", "3"].map(|path| Source::Path(path.to_owned()));
+        let paths = ["1", "2-file/b", "3", "4-file/*"].map(|path| Source::Path(path.to_owned()));
         assert_eq!(sources(&context), paths);
     }
 
