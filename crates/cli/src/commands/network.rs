@@ -1,6 +1,7 @@
 //! `sbx network`: shows and changes which connections a sandbox may open. A change reads the policy and writes it back, so it overwrites
 //! one that another client makes in between.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
@@ -64,14 +65,64 @@ fn offline() -> EgressPolicy {
     EgressPolicy { default: EgressDefault::Deny, ..EgressPolicy::default() }
 }
 
-/// Whether it is an IPv4 address or network, such as `192.0.2.0/24`. The service checks the rest.
+/// An IPv4 network. An address is one with a prefix of 32 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Network {
+    bits: u32,
+    prefix: u32,
+}
+
+impl Network {
+    /// `None` for a domain. What is neither is refused by the service.
+    fn parse(target: &str) -> Option<Self> {
+        let (address, prefix) = target.split_once('/').unwrap_or((target, "32"));
+        let prefix = prefix.parse::<u32>().ok().filter(|prefix| *prefix <= 32)?;
+        let bits = u32::from(address.parse::<Ipv4Addr>().ok()?) & mask(prefix);
+        Some(Self { bits, prefix })
+    }
+
+    fn contains(self, other: Self) -> bool {
+        other.prefix >= self.prefix && other.bits & mask(self.prefix) == self.bits
+    }
+}
+
+/// As in the policies of the service: without host bits, and an address without a prefix.
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (Ipv4Addr::from(self.bits), self.prefix) {
+            (address, 32) => write!(f, "{address}"),
+            (address, prefix) => write!(f, "{address}/{prefix}"),
+        }
+    }
+}
+
+fn mask(prefix: u32) -> u32 {
+    u32::MAX.checked_shl(32 - prefix).unwrap_or(0)
+}
+
+/// Whether it is an IPv4 address or network, such as `192.0.2.0/24`.
 fn is_network(target: &str) -> bool {
-    target.split('/').next().is_some_and(|address| address.parse::<Ipv4Addr>().is_ok())
+    Network::parse(target).is_some()
+}
+
+/// A target in the form in which the service returns it.
+fn canonical(target: &str) -> String {
+    Network::parse(target).map_or_else(|| target.to_owned(), |network| network.to_string())
+}
+
+/// Whether a connection that a target means is one that an entry of a policy means: it is the same, below a wildcard, or in a network.
+fn covers(entry: &str, target: &str) -> bool {
+    match (Network::parse(entry), Network::parse(target)) {
+        (Some(entry), Some(target)) => entry.contains(target),
+        (None, None) => entry.eq_ignore_ascii_case(target) || is_below(target, entry),
+        _ => false,
+    }
 }
 
 /// The policy that allows these domains and networks besides those that it allows.
 fn with_allowed(mut policy: EgressPolicy, targets: &[String]) -> Result<EgressPolicy> {
     for target in targets {
+        let target = &canonical(target);
         let is_network = is_network(target);
         ensure!(
             is_network || policy.default == EgressDefault::Deny,
@@ -87,25 +138,27 @@ fn with_allowed(mut policy: EgressPolicy, targets: &[String]) -> Result<EgressPo
     Ok(policy)
 }
 
-/// The policy that denies these domains and networks.
+/// The policy that denies these domains and networks. An entry that allows more than the target is an error: the service lets it prevail,
+/// so the target would stay allowed.
 fn with_denied(mut policy: EgressPolicy, targets: &[String]) -> Result<EgressPolicy> {
     for target in targets {
-        policy.allow.retain(|allowed| allowed != target);
-        policy.allow_networks.retain(|allowed| allowed != target);
-        if policy.default == EgressDefault::Deny {
-            let wildcard = policy.allow.iter().find(|allowed| is_below(target, allowed));
-            if let Some(wildcard) = wildcard {
-                bail!(
-                    "{target} is allowed by {wildcard}; deny {wildcard} and allow the names below it one by one"
-                );
-            }
-        } else if !is_network(target) {
+        let target = canonical(target);
+        ensure!(
+            policy.default == EgressDefault::Deny || is_network(&target),
+            "a domain can be denied only while not all public addresses are allowed; \
+             'sbx network allow --only SANDBOX DOMAIN…' allows nothing but the given domains"
+        );
+        policy.allow.retain(|allowed| !covers(&target, allowed));
+        policy.allow_networks.retain(|allowed| !covers(&target, allowed));
+        let wider =
+            policy.allow.iter().chain(&policy.allow_networks).find(|allowed| covers(allowed, &target));
+        if let Some(wider) = wider {
             bail!(
-                "a domain can be denied only while not all public addresses are allowed; \
-                 'sbx network allow --only SANDBOX DOMAIN…' allows nothing but the given domains"
+                "{target} is allowed by {wider}; deny {wider} and allow the others that it covers one by one"
             );
-        } else if !policy.deny_networks.contains(target) {
-            policy.deny_networks.push(target.clone());
+        }
+        if policy.default == EgressDefault::Allow && !policy.deny_networks.contains(&target) {
+            policy.deny_networks.push(target);
         }
     }
     Ok(policy)
@@ -113,6 +166,7 @@ fn with_denied(mut policy: EgressPolicy, targets: &[String]) -> Result<EgressPol
 
 /// Whether a domain is matched by an entry such as `*.example.com`.
 fn is_below(domain: &str, entry: &str) -> bool {
+    let (domain, entry) = (domain.to_ascii_lowercase(), entry.to_ascii_lowercase());
     entry.strip_prefix('*').is_some_and(|suffix| domain.len() > suffix.len() && domain.ends_with(suffix))
 }
 
@@ -197,8 +251,36 @@ mod tests {
     }
 
     #[test]
+    fn a_denied_target_does_not_stay_allowed_in_another_form() {
+        let denied = |before, targets: &str| with_denied(before, &words(targets));
+        // Names have no case, and networks no host bits.
+        assert_eq!(
+            denied(policy(Deny, "A.example b.example", "192.0.2.0/24", ""), "a.EXAMPLE 192.0.2.9/24")
+                .unwrap(),
+            policy(Deny, "b.example", "", "")
+        );
+        // What a target covers is denied with it.
+        assert_eq!(
+            denied(policy(Deny, "x.A.example", "192.0.2.7 203.0.113.1", ""), "*.a.example 192.0.2.0/24")
+                .unwrap(),
+            policy(Deny, "", "203.0.113.1", "")
+        );
+        // An allowed network prevails over a denied one.
+        for default in [Deny, Allow] {
+            let error = denied(policy(default, "", "192.0.2.0/24", ""), "192.0.2.7").unwrap_err().to_string();
+            assert!(error.contains("192.0.2.7 is allowed by 192.0.2.0/24"), "{error}");
+        }
+        assert!(denied(policy(Deny, "*.A.example", "", ""), "x.a.example").is_err());
+        assert!(denied(policy(Deny, "*.a.example", "0.0.0.0/1", ""), "b.example 203.0.113.1").is_ok());
+    }
+
+    #[test]
     fn networks_are_told_from_domains() {
-        assert!(["192.0.2.1", "192.0.2.0/24"].iter().all(|target| is_network(target)));
+        assert!(["192.0.2.1", "192.0.2.0/24", "0.0.0.0/0"].iter().all(|target| is_network(target)));
+        assert_eq!(
+            ["192.0.2.9/24", "192.0.2.1/32", "9.9.9.9/0"].map(canonical),
+            ["192.0.2.0/24", "192.0.2.1", "0.0.0.0/0"]
+        );
         assert!(
             !["example.com", "*.example.com", "1.example", "192.0.2"].iter().any(|target| is_network(target))
         );
