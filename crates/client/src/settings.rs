@@ -323,12 +323,13 @@ impl ClientBuilder {
         let file = self.data_dir.join(LOCAL_KEY);
         let how = "set SANDBOXD_API_KEY or ClientBuilder::key";
         if !service_url.is_local() {
-            return Err(Error::configuration(format!("no API key for {}; {how}", service_url.url(""))));
+            let message = format!("no API key for {}; {how}", service_url.url(""));
+            return Err(Error::configuration(message).with_detail("reason", "key"));
         }
         std::fs::read_to_string(&file).map_err(|error| {
             let file = file.display();
             let message = format!("no API key; {how}. The key of the local daemon cannot be read: {file}");
-            Error::configuration(message).caused_by(error)
+            Error::configuration(message).with_detail("reason", "key").caused_by(error)
         })
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use sandboxd_client::{Client, Code};
+use sandboxd_client::Client;
 use serde_json::json;
 
 use super::batch::{Form, ItemResult, for_each};
@@ -74,18 +74,17 @@ async fn create(
 async fn account_of(client: Result<Client>) -> Result<String> {
     let usage = match client {
         Ok(client) => client.usage().await.map_err(anyhow::Error::new),
+        Err(error) if is_missing_key(&error) => return Ok(FIRST_ACCOUNT.to_owned()),
         Err(error) => Err(error),
     };
-    match usage {
-        Ok(usage) => Ok(usage.account),
-        // There is no key yet.
-        Err(error) if has_code(&error, Code::Configuration) => Ok(FIRST_ACCOUNT.to_owned()),
-        Err(error) => Err(error.context("cannot find out the account of your key; pass --account NAME")),
-    }
+    let usage = usage.context("cannot find out the account of your key; pass --account NAME")?;
+    Ok(usage.account)
 }
 
-fn has_code(error: &anyhow::Error, code: Code) -> bool {
-    error.downcast_ref::<sandboxd_client::Error>().is_some_and(|error| error.code() == code)
+/// Whether there is no key yet. Another error of the configuration, such as a wrong URL, says nothing about the account.
+fn is_missing_key(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<sandboxd_client::Error>();
+    error.is_some_and(|error| error.details().get("reason").is_some_and(|reason| reason == "key"))
 }
 
 /// The output of `sandboxd`, which prints its own errors.
@@ -188,8 +187,11 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_key_the_first_account_is_used() {
-        let error = Client::builder().url("ftp://x").key("any").build().err().unwrap();
-        assert_eq!(account_of(Err(error.into())).await.unwrap(), FIRST_ACCOUNT);
+        let missing = Client::builder().url("https://a.example").build().err().unwrap();
+        assert_eq!(account_of(Err(missing.into())).await.unwrap(), FIRST_ACCOUNT);
+        let wrong = Client::builder().url("ftp://x").key("any").build().err().unwrap();
+        let error = account_of(Err(wrong.into())).await.unwrap_err().to_string();
+        assert!(error.contains("--account NAME"), "{error}");
         let unreachable = Client::builder().url("http://127.0.0.1:9").key("any").retries(0).build();
         let error = account_of(Ok(unreachable.unwrap())).await.unwrap_err().to_string();
         assert!(error.contains("--account NAME"), "{error}");
