@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -113,6 +113,22 @@ impl ServiceUrl {
     }
 }
 
+/// The name of the host cannot be resolved.
+#[derive(Debug)]
+pub struct UnknownHost(pub io::Error);
+
+impl std::fmt::Display for UnknownHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the name of the host cannot be resolved")
+    }
+}
+
+impl std::error::Error for UnknownHost {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
 /// Connects to a service in the same process.
 #[derive(Clone)]
 pub struct InProcess(Arc<dyn Fn() -> DuplexStream + Send + Sync>);
@@ -155,7 +171,10 @@ impl Connector {
         if let Some(InProcess(connect)) = &self.in_process {
             return Ok(Stream::InProcess(TokioIo::new(connect())));
         }
-        let socket = TcpStream::connect((service_url.host.as_str(), service_url.port)).await?;
+        let found = tokio::net::lookup_host((service_url.host.as_str(), service_url.port)).await;
+        let addresses: Vec<SocketAddr> =
+            found.map_err(|error| io::Error::other(UnknownHost(error)))?.collect();
+        let socket = TcpStream::connect(&addresses[..]).await?;
         socket.set_nodelay(true)?;
         let Some(tls) = self.tls.as_ref().filter(|_| service_url.is_tls()) else {
             return Ok(Stream::Plain(TokioIo::new(socket)));

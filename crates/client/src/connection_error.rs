@@ -13,6 +13,7 @@ use std::io;
 use rustls::CertificateError;
 
 use crate::Error;
+use crate::connect::UnknownHost;
 
 /// Why there was no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +70,12 @@ fn cause_of(error: &(dyn std::error::Error + 'static)) -> (Cause, String) {
         let io = innermost.downcast_ref::<io::Error>();
         let tls = io.and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>());
         let tls = tls.or_else(|| innermost.downcast_ref());
+        let is_unknown_host = io.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<UnknownHost>());
         let cause = match (tls, io) {
             (Some(rustls::Error::InvalidCertificate(fault)), _) => Cause::Certificate(fault_of(fault)),
             (Some(rustls::Error::InvalidMessage(_)), _) => Cause::Plain,
             (_, Some(io)) if io.kind() == io::ErrorKind::ConnectionRefused => Cause::Refused,
-            (_, Some(io)) if io.to_string().contains("failed to lookup address") => Cause::Host,
+            _ if is_unknown_host => Cause::Host,
             _ => Cause::Other,
         };
         if cause != Cause::Other {
@@ -162,12 +164,14 @@ mod tests {
     fn the_causes_of_connections_are_named() {
         let plain = of_tls(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
         let refused = no_response(io::Error::from(io::ErrorKind::ConnectionRefused), "u");
-        let lookup = io::Error::other("failed to lookup address information: Name or service not known");
+        let lookup = io::Error::other(UnknownHost(io::Error::other("name or service not known")));
         let other = no_response(io::Error::from(io::ErrorKind::ConnectionReset), "u");
         assert_eq!(
             [&plain, &refused, &no_response(lookup, "u"), &other].map(reason),
             [Some("plain"), Some("refused"), Some("host"), None]
         );
+        let lookup = io::Error::other(UnknownHost(io::Error::other("name or service not known")));
+        assert!(no_response(lookup, "u").message().ends_with("name or service not known"));
     }
 
     #[test]
