@@ -99,11 +99,8 @@ fn hint(error: &Error, certificate: Option<String>) -> Option<String> {
         Code::Configuration => {
             "'sbx login' saves a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY override them"
         }
-        Code::Unauthorized if error.message().contains("expired") => {
-            "'sbx key create' on the machine of the service creates another key, which 'sbx login' saves"
-        }
         Code::Unauthorized => {
-            "'sbx login' saves a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY override them"
+            "'sbx login' saves another key, which 'sbx key create' on the machine of the service creates; SANDBOXD_API_KEY overrides it"
         }
         Code::Forbidden => "the key lacks a scope; 'sandboxd key create --scopes …' creates another key",
         Code::FileNotFound => "a relative path starts at the working directory of the sandbox",
