@@ -6,6 +6,7 @@ mod png;
 mod sixel;
 
 use std::fmt::Write;
+use std::io::IsTerminal;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -43,13 +44,15 @@ pub enum Figure<'a> {
 }
 
 impl Graphics {
-    /// What the terminal of this program can show; `None` if there is no terminal, or if it shows no images.
+    /// What the terminal of this program can show; `None` if the output is not a terminal, or if it shows no images.
     pub fn of_terminal() -> Option<Self> {
-        if !tty::is_there() {
+        if !std::io::stdout().is_terminal() {
             return None;
         }
         match named(|name| std::env::var(name).ok()) {
             Named::As(graphics) => Some(graphics),
+            // The answer arrives on standard input, which may be a file with the code.
+            Named::Unknown if !tty::is_there() => None,
             Named::Unknown => {
                 let answer = tty::ask(ATTRIBUTES_REQUEST, ATTRIBUTES_END).ok()?;
                 has_sixels(&answer).then_some(Self::Sixel)

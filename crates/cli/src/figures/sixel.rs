@@ -12,6 +12,8 @@ use super::png::Image;
 
 /// Wider images are made smaller, because many windows are not wider.
 const MAX_WIDTH: usize = 1000;
+/// Higher images are made smaller, which bounds the time and the length of the text: each band may have all colors.
+const MAX_HEIGHT: usize = 2000;
 /// Levels of each channel: 216 colors, which every terminal has registers for.
 const LEVELS: usize = 6;
 const BAND_ROWS: usize = 6;
@@ -21,7 +23,7 @@ const EMPTY: u8 = b'?';
 const SHORTEST_RUN: usize = 4;
 
 pub fn encode(image: &Image) -> String {
-    let step = image.width.div_ceil(MAX_WIDTH).max(1);
+    let step = image.width.div_ceil(MAX_WIDTH).max(image.height.div_ceil(MAX_HEIGHT)).max(1);
     let (width, height) = (image.width.div_ceil(step), image.height.div_ceil(step));
     let color = |x: usize, y: usize| register(image.pixels[y * step * image.width + x * step]);
     let mut text = String::new();
@@ -109,10 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn colors_are_rounded_and_wide_images_made_smaller() {
+    fn colors_are_rounded_and_large_images_made_smaller() {
         assert_eq!([[0; 3], [255; 3], [255, 0, 0], [25, 26, 0]].map(register), [0, 215, 180, 6]);
         let image = Image { width: 2500, height: 3, pixels: vec![BLUE; 7500] };
         assert!(encode(&image).starts_with("\x1bPq\"1;1;834;1#"));
         assert_eq!(bands(&image), "#5!834@$-");
+        let image = Image { width: 3, height: 5000, pixels: vec![BLUE; 15_000] };
+        assert!(encode(&image).starts_with("\x1bPq\"1;1;1;1667#"));
     }
 }
