@@ -63,6 +63,8 @@ async function followed(execution: Execution, signal: AbortSignal | undefined): 
         stderr.miss(output.stderrBytes);
         break;
       case "done": {
+        // As in the result of one request, standard error says why the command could not start.
+        if (output.exitCode === null && output.signal === null) stderr.push((await execution.refresh(options)).message ?? "");
         const [out, err] = [stdout.result(), stderr.result()];
         return {
           stdout: out.text,

@@ -69,6 +69,13 @@ test("a command with a long timeout runs detached, with the same result", async 
   expect(follows[0]?.path).toBe(`/v1/sandboxes/${VIEW.id}/executions/ex_1/output?lineEnds=true`);
 });
 
+test("a long command that could not start has the reason on its standard error", async () => {
+  const ended = { ...EXECUTION, state: "exited", endedAt: "t", message: "no directory /src" };
+  await using service = await Service.start([STARTED, events(done({ exitCode: null })), json(200, ended)]);
+  const result = await service.client().sandboxes.connect(VIEW.id).execute("make", { timeout: "1h", cwd: "/src" });
+  expect(result).toEqual({ stdout: "", stderr: "no directory /src", exitCode: null, signal: null, durationMs: 5 });
+});
+
 test("five minutes are the longest timeout of one request", async () => {
   await using service = await Service.start([json(200, RESULT), STARTED, events(done({ exitCode: 1 }))]);
   const sandbox = service.client().sandboxes.connect(VIEW.id);
