@@ -31,6 +31,19 @@ EXECUTION: Dict[str, Any] = {
 }
 
 
+def test_the_limits_of_an_older_service_lack_later_fields() -> None:
+    amount = {"min": 1, "max": 2, "default": 1}
+    limits = {
+        **{f"{kind}PerMinute": 1 for kind in ("read", "write", "create", "execute")},
+        **{"concurrentExecutions": 3, "executionQueue": 0, "maxOutputBytes": 1, "cpu": [2]},
+        **{"memoryMb": amount, "diskMb": amount, "timeoutMs": amount, "idleTimeoutMs": amount},
+    }
+    older = models.Limits.from_json(limits)
+    assert (older.detached_executions, older.operate_per_minute) == (None, None)
+    newer = models.Limits.from_json({**limits, "detachedExecutions": 32, "operatePerMinute": 600})
+    assert (newer.detached_executions, newer.operate_per_minute) == (32, 600)
+
+
 def test_the_models_are_those_of_the_openapi_document() -> None:
     tool = PACKAGE / "tools" / "generate_models.py"
     if not (PACKAGE.parent.parent / "docs" / "openapi.json").exists():

@@ -24,6 +24,8 @@ SENT = ["EventBody"]
 """Schemas of requests whose objects callers pass."""
 POLICIES = ["CreateEgress", "CreateIngress"]
 """Schemas of objects that callers pass as dictionaries, whose fields type checkers check."""
+ADDED_LATER = {("Limits", "detachedExecutions"), ("Limits", "operatePerMinute")}
+"""Required fields of responses that earlier services do not send: None in their responses."""
 SCALARS = {"string": ("str", "text"), "integer": ("int", "integer"), "number": ("float", "number"), "boolean": ("bool", "boolean")}
 HEADER = '''"""
 The objects in responses of the service.
@@ -167,7 +169,7 @@ class Generator:
     def dataclass(self, name: str) -> str:
         """The declaration of a dataclass."""
         schema = self.schemas[name]
-        fields = self.fields(schema)
+        fields = self.fields(name)
         lines = ["@dataclass(frozen=True)", f"class {name}:", docstring(schema.get("description", ""), "    ")]
         for field in fields:
             annotation = field.kind.annotation
@@ -199,13 +201,18 @@ class Generator:
             lines += ["        }", "        return {name: value for name, value in fields.items() if value is not None}"]
         return "\n".join(lines)
 
-    def fields(self, schema: Dict[str, Any]) -> List[Field]:
+    def fields(self, schema_name: str) -> List[Field]:
         """The fields, the required ones first."""
+        schema = self.schemas[schema_name]
         required = set(schema.get("required", []))
         fields: List[Field] = []
         for name, value in schema["properties"].items():
             doc = value.get("description", "")
-            fields.append(Field(snake_case(name), name, self.kind(value), name not in required, python_doc(doc)))
+            is_later = (schema_name, name) in ADDED_LATER
+            if is_later:
+                doc += " Absent if the service is older than the field."
+            is_optional = is_later or name not in required
+            fields.append(Field(snake_case(name), name, self.kind(value), is_optional, python_doc(doc)))
         return sorted(fields, key=lambda field: field.is_optional)
 
     def kind(self, schema: Dict[str, Any]) -> Kind:

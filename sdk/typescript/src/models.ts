@@ -641,8 +641,11 @@ export interface LimitsView {
   readonly cpu: readonly number[];
   /** Creates in a minute; `null` if unlimited. */
   readonly createPerMinute: number | null;
-  /** Detached commands and terminals that may run at a time in one sandbox. */
-  readonly detachedExecutions: number;
+  /**
+   * Detached commands and terminals that may run at a time in one sandbox. Absent if the service is older than
+   * the field.
+   */
+  readonly detachedExecutions?: number;
   /** Allowed values, and the default. */
   readonly diskMb: RangeView;
   /** Of one sandbox. */
@@ -655,8 +658,11 @@ export interface LimitsView {
   readonly maxOutputBytes: number;
   /** Allowed values, and the default. */
   readonly memoryMb: RangeView;
-  /** Operations in one sandbox on files, ports, terminals, code and so on. */
-  readonly operatePerMinute: number | null;
+  /**
+   * Operations in one sandbox on files, ports, terminals, code and so on. Absent if the service is older than the
+   * field.
+   */
+  readonly operatePerMinute?: number | null;
   /** Requests of each kind in a minute; `null` if unlimited. */
   readonly readPerMinute: number | null;
   /** Allowed values, and the default. */

@@ -893,8 +893,6 @@ class Limits:
     cpu: List[int]
     """Allowed numbers of vCPUs."""
     create_per_minute: Optional[int]
-    detached_executions: int
-    """Detached commands and terminals that may run at a time in one sandbox."""
     disk_mb: Range
     execute_per_minute: Optional[int]
     """Of one sandbox."""
@@ -904,12 +902,18 @@ class Limits:
     max_output_bytes: int
     """Bytes of each stream in a buffered response."""
     memory_mb: Range
-    operate_per_minute: Optional[int]
-    """Operations in one sandbox on files, ports, terminals, code and so on."""
     read_per_minute: Optional[int]
     """Requests of each kind in a minute; None if unlimited."""
     timeout_ms: Range
     write_per_minute: Optional[int]
+    detached_executions: Optional[int] = None
+    """
+    Detached commands and terminals that may run at a time in one sandbox. None if the service is older than the field.
+    """
+    operate_per_minute: Optional[int] = None
+    """
+    Operations in one sandbox on files, ports, terminals, code and so on. None if the service is older than the field.
+    """
 
     @classmethod
     def from_json(cls, value: object) -> Limits:
@@ -919,17 +923,17 @@ class Limits:
             concurrent_executions=fields.required("concurrentExecutions", _fields.integer),
             cpu=fields.required("cpu", _fields.array_of(_fields.integer)),
             create_per_minute=fields.optional("createPerMinute", _fields.integer),
-            detached_executions=fields.required("detachedExecutions", _fields.integer),
             disk_mb=fields.required("diskMb", Range.from_json),
             execute_per_minute=fields.optional("executePerMinute", _fields.integer),
             execution_queue=fields.required("executionQueue", _fields.integer),
             idle_timeout_ms=fields.required("idleTimeoutMs", Range.from_json),
             max_output_bytes=fields.required("maxOutputBytes", _fields.integer),
             memory_mb=fields.required("memoryMb", Range.from_json),
-            operate_per_minute=fields.optional("operatePerMinute", _fields.integer),
             read_per_minute=fields.optional("readPerMinute", _fields.integer),
             timeout_ms=fields.required("timeoutMs", Range.from_json),
             write_per_minute=fields.optional("writePerMinute", _fields.integer),
+            detached_executions=fields.optional("detachedExecutions", _fields.integer),
+            operate_per_minute=fields.optional("operatePerMinute", _fields.integer),
         )
 
 
