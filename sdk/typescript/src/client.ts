@@ -86,10 +86,11 @@ export class Images extends Described {
     );
   }
 
-  /** Returns an image, or `undefined` if it is neither stored nor being pulled. */
+  /** Returns an image, by any form of its name, or `undefined` if it is neither stored nor being pulled. */
   async get(name: string, options: CallOptions = {}): Promise<ImageView | undefined> {
-    const page = await this.#page({ name }, signalOf(options));
-    return page.data.find((image) => image.name === name);
+    const { data } = await this.#page({ name }, signalOf(options));
+    // The service may list the image under the complete form of its name.
+    return data.find((image) => image.name === name) ?? data[0];
   }
 
   protected describe(): object {

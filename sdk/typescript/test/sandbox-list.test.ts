@@ -1,4 +1,4 @@
-/** The list has the live sandboxes; other states are asked for. */
+/** The list has the live sandboxes; other states are asked for. Images are found by any form of their names. */
 
 import { expect, test } from "vitest";
 import { json, Service, VIEW } from "./service.js";
@@ -73,4 +73,13 @@ test.each([
   };
   await using service = await Service.start(listing(items, change));
   expect(idsOf(await service.client().sandboxes.list().toArray())).toBe("0");
+});
+
+test("an image is found by another form of its name", async () => {
+  const image = { name: "docker.io/library/alpine:latest", status: "ready" };
+  const pagination = { total: 1, limit: 20, offset: 0, hasMore: false };
+  await using service = await Service.start([json(200, { data: [image], pagination }), json(200, { data: [], pagination })]);
+  const { images } = service.client();
+  expect((await images.get("alpine"))?.name).toBe(image.name);
+  expect(await images.get("other")).toBeUndefined();
 });

@@ -362,6 +362,17 @@ class Listing:
 STATES = {"sb_1": "terminated", "sb_2": "running", "sb_3": "paused", "sb_4": "running", "sb_5": "terminated", "sb_6": "paused"}
 
 
+async def test_an_image_is_found_by_another_form_of_its_name() -> None:
+    image = {"name": "docker.io/library/alpine:latest", "status": "ready"}
+    page = {"data": [image], "pagination": {"total": 1, "limit": 20, "offset": 0, "hasMore": False}}
+    empty = {**page, "data": []}
+    with Service([answer(200, page), answer(200, empty)]) as service:
+        client = AsyncSandboxd(**service.settings)
+        found = await client.images.get("alpine")
+        assert found is not None and found.name == image["name"]
+        assert await client.images.get("other") is None
+
+
 async def test_a_list_has_the_live_sandboxes_unless_a_state_is_given() -> None:
     listing = Listing(dict(STATES))
     with Service(listing) as service:

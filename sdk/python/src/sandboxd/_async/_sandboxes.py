@@ -196,9 +196,10 @@ class AsyncImages:
         return AsyncPagedList(fetch, lambda image: image.name)
 
     async def get(self, name: str) -> Optional[models.Image]:
-        """Returns an image, or None if it is neither stored nor being pulled."""
-        page = await self._page({"name": name})
-        return next((image for image in page.data if image.name == name), None)
+        """Returns an image, by any form of its name, or None if it is neither stored nor being pulled."""
+        found = (await self._page({"name": name})).data
+        # The service may list the image under the complete form of its name.
+        return next((image for image in found if image.name == name), found[0] if found else None)
 
     async def _page(self, query: Dict[str, QueryValue]) -> models.ImageList:
         call = Call("GET", "/v1/images" + query_string(query), Safety.REPEATABLE)
