@@ -37,7 +37,7 @@ export interface CommandOptions extends ResumingOptions {
   stdin?: string;
   /**
    * Kills the command and all its processes after this time. Default: 60,000, for a detached command unlimited. `execute` runs a
-   * command with more than 300,000 detached behind the scenes.
+   * command with more than 300,000 detached.
    */
   timeoutMs?: number;
   /** The same as a text with its unit, such as `90s` or `10m`. */

@@ -1,6 +1,6 @@
 /**
- * `execute` for any time limit. A command that may take longer than the service answers in one request runs detached behind the
- * scenes, and its output is followed; the result is the same.
+ * `execute` for any time limit. A command that may take longer than the service answers in one request runs detached, and its
+ * output is followed; the result is the same.
  */
 
 import { Effect } from "./call-progress.js";

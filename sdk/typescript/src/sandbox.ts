@@ -177,7 +177,7 @@ export class Sandbox extends Described implements AsyncDisposable {
 
   /**
    * Runs a command and returns its result when it ends. A failed command is a result, too: with `check` it is the error
-   * {@link CommandFailed}. A command whose `timeout` is longer than five minutes runs detached behind the scenes, with the same
+   * {@link CommandFailed}. A command whose `timeout` is longer than five minutes runs detached, with the same
    * result.
    *
    * @param command a bash command line, or a list of a program and its arguments, which need no quotes
