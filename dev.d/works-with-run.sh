@@ -22,7 +22,7 @@ case $2 in
     export PYTHONPATH=$packages:$shared
     # In a mount namespace of its own, which ends with the program. The program sees the paths of the host.
     # shellcheck disable=SC2016 # the inner bash expands it
-    exec unshare --mount --propagation private bash -euc '
+    exec unshare --mount --propagation=private bash -euc '
       root=$1 here=$2 program=$3
       for path in /dev /tmp "$here"; do
         mkdir -p "$root$path"

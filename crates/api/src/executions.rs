@@ -107,8 +107,7 @@ impl fmt::Display for ExecutionState {
 
 /// A detached execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Execution))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Execution))]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionView {
     pub execution_id: ExecutionId,

@@ -58,8 +58,7 @@ pub struct PullProgress {
 
 /// An image on the host (`digest`, `sizeBytes`, `createdAt`) or being pulled (`progress`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Image))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Image))]
 #[serde(rename_all = "camelCase")]
 pub struct ImageView {
     /// Name for create requests.

@@ -7,8 +7,7 @@ use crate::bounds::Range;
 
 /// The service, its isolation backends, and the limits for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Info))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Info))]
 #[serde(rename_all = "camelCase")]
 pub struct InfoView {
     /// Version of the program.
@@ -25,8 +24,7 @@ pub struct InfoView {
 
 /// An isolation backend and what its sandboxes can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Backend))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Backend))]
 #[serde(rename_all = "camelCase")]
 pub struct BackendView {
     pub name: Isolation,
@@ -42,8 +40,7 @@ pub struct BackendView {
 
 /// The limits for the caller's key and for one sandbox. Quotas of the account are in `GET /v1/usage`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Limits))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Limits))]
 #[serde(rename_all = "camelCase")]
 pub struct LimitsView {
     /// Requests of each kind in a minute; `null` if unlimited.
@@ -83,8 +80,7 @@ pub struct LimitsView {
 
 /// Allowed values, and the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Range))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Range))]
 pub struct RangeView {
     #[cfg_attr(feature = "openapi", schema(minimum = 0))]
     pub min: u64,

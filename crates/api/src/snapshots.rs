@@ -53,8 +53,7 @@ impl fmt::Display for SnapshotStorage {
 
 /// A snapshot: the content of a sandbox's disk at one moment, and on request its processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Snapshot))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Snapshot))]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotView {
     pub id: SnapshotId,

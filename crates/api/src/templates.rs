@@ -145,8 +145,7 @@ pub struct BuildContext {
 
 /// A template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Template))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Template))]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateView {
     pub id: TemplateId,

@@ -6,8 +6,7 @@ use crate::Timestamp;
 
 /// A quota: the amount used and the amount allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Quota))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Quota))]
 pub struct QuotaView {
     #[cfg_attr(feature = "openapi", schema(minimum = 0, example = 3))]
     pub used: u64,
@@ -52,8 +51,7 @@ pub struct ResourceMetrics {
 
 /// Usage and quotas of an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Usage))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Usage))]
 #[serde(rename_all = "camelCase")]
 pub struct UsageView {
     /// The account of the key.

@@ -25,8 +25,7 @@ pub struct Times {
 
 /// A sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Sandbox))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Sandbox))]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxView {
     pub id: SandboxId,
@@ -121,8 +120,7 @@ impl SandboxView {
 
 /// The network policy and traffic of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Network))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Network))]
 pub struct NetworkView {
     pub egress: EgressPolicy,
     /// Absent if the client did not set it.

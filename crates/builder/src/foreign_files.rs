@@ -218,13 +218,17 @@ mod tests {
         std::os::unix::fs::symlink("a b", root.path().join("link")).unwrap();
         let absolute = patterns.iter().map(|pattern| format!("{}/{pattern}", root.path().display()));
         let target = root.path().join("target");
+        // starts: bash
+        // starts: bash, cp
         let run = Command::new("bash").arg("-c").arg(SCRIPT).arg(&target).args(absolute).output().unwrap();
         if !run.status.success() {
             return Err(String::from_utf8_lossy(&run.stderr).into_owned());
         }
         let list = "cd \"$0\"; shopt -s globstar dotglob; printf '%s\\n' **";
-        let listed =
-            Command::new("bash").env("LC_ALL", "C").arg("-c").arg(list).arg(&target).output().unwrap();
+        // starts: bash
+        // starts: bash
+        let mut listing = Command::new("bash");
+        let listed = listing.env("LC_ALL", "C").arg("-c").arg(list).arg(&target).output().unwrap();
         Ok(String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect())
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use sandboxd_client::{ClientBuilder, Fingerprint};
+use sandboxd_client::ClientBuilder;
 use serde::{Deserialize, Serialize};
 
 /// Name of the default profile.
@@ -34,10 +34,7 @@ pub struct Profile {
 impl Profile {
     pub fn trust(&self, builder: ClientBuilder) -> Result<ClientBuilder> {
         match (&self.fingerprint, &self.certificate) {
-            (Some(text), _) => {
-                let fingerprint: Fingerprint = text.parse().context("the profile's fingerprint")?;
-                Ok(builder.pinned(fingerprint))
-            }
+            (Some(text), _) => Ok(builder.pinned(text.parse().context("the profile's fingerprint")?)),
             (None, Some(file)) => Ok(builder.certificate_file(file)),
             (None, None) => Ok(builder),
         }

@@ -75,9 +75,8 @@ impl Engine {
             return Err(EngineError::Stopping);
         }
         let (services, account) = (Arc::clone(&self.services), account.to_owned());
-        let creating =
-            async move { create::create(&services, &account, config, template, idempotency).await };
-        self.services.tasks.spawn(creating).await.map_err(|_| EngineError::TaskLost)?
+        let create = async move { create::create(&services, &account, config, template, idempotency).await };
+        self.services.tasks.spawn(create).await.map_err(|_| EngineError::TaskLost)?
     }
 
     /// Operations on a sandbox of an account. Each operation fails if the account has no such sandbox.

@@ -6,7 +6,7 @@ use api::bounds::{MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PATH_PART_BYTES, Ran
 use rules::quoted;
 
 use crate::headers::no_encoding;
-use crate::query::{hex, plus_as_space};
+use crate::percent::{bytes, plus_as_space};
 use crate::{FieldFault, Refusal};
 
 /// The parameters, percent-decoded.
@@ -24,23 +24,11 @@ pub fn file_query(query: Option<&str>) -> Result<FileQuery, Refusal> {
             let allowed = "percent-encoded text: '%' and two hexadecimal digits, '%25' for a percent sign";
             FieldFault::new("query", quoted(got), allowed)
         };
-        let name = decode(&plus_as_space(name)).ok_or_else(|| broken(name))?;
-        let value = decode(&plus_as_space(value)).ok_or_else(|| broken(value))?;
+        let name = bytes(&plus_as_space(name)).ok_or_else(|| broken(name))?;
+        let value = bytes(&plus_as_space(value)).ok_or_else(|| broken(value))?;
         Ok((name, value))
     });
     Ok(FileQuery { pairs: pairs.collect::<Result<_, FieldFault>>()? })
-}
-
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
-            _ => byte,
-        });
-    }
-    Some(decoded)
 }
 
 impl FileQuery {

@@ -12,6 +12,7 @@ mod headers;
 mod images;
 mod integer;
 mod known_fields;
+mod percent;
 mod query;
 mod respelled;
 mod shape;
@@ -25,7 +26,8 @@ pub use executions::{ExecutionQuery, OutputOffset, execution_query, line_ends, o
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_page, wants_stream};
 pub use images::{ImageQuery, images};
-pub use query::{details, events, list, path_segment, samples, snapshots, templates};
+pub use percent::path_segment;
+pub use query::{details, events, list, samples, snapshots, templates};
 pub use respelled::respelled_field;
 pub use shape::check as check_shape;
 pub use strict::OneOrMore;

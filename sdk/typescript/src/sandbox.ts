@@ -137,7 +137,7 @@ export class Sandbox extends Described implements AsyncDisposable {
    * await using sandbox = await Sandbox.create("python:3.12", {
    *   memory: "4g",
    *   timeout: "30m",
-   *   egress: { default: "deny", allow: ["pypi.org", "files.pythonhosted.org"] },
+   *   egress: { default: "deny", allow: ["api.example.com"] },
    * });
    * ```
    */

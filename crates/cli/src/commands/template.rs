@@ -72,13 +72,8 @@ async fn list(
     name: Option<String>,
     metadata: Vec<(String, String)>,
 ) -> Result<Vec<TemplateView>> {
-    let mut query = client.templates();
-    if let Some(name) = name {
-        query = query.name(name);
-    }
-    for (key, value) in metadata {
-        query = query.metadata(key, value);
-    }
+    let named = name.into_iter().fold(client.templates(), |query, name| query.name(name));
+    let query = metadata.into_iter().fold(named, |query, (key, value)| query.metadata(key, value));
     Ok(query.all().await?)
 }
 

@@ -90,9 +90,7 @@ fn clean(pattern: &str) -> String {
     for part in pattern.split('/') {
         match part {
             "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
+            ".." => drop(parts.pop()),
             part => parts.push(part),
         }
     }

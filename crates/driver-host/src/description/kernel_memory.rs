@@ -76,23 +76,20 @@ const SET_SECCOMP: u64 = libc::PR_SET_SECCOMP as u64;
 const OPERATION_BITS: u32 = 8;
 
 pub fn table() -> Vec<Rule> {
-    let mut rules = OTHER_LEVELS.map(|level| allow(&["setsockopt"], [(LEVEL, Match::Is(level))])).to_vec();
+    let call = &["setsockopt"];
+    let mut rules = OTHER_LEVELS.map(|level| allow(call, [(LEVEL, Match::Is(level))])).to_vec();
     let (tcp, socket) = ((LEVEL, Match::Is(TCP)), (LEVEL, Match::Is(SOCKET)));
-    rules.extend(TCP_OPTIONS.map(|option| allow(&["setsockopt"], [tcp, (OPTION, option)])));
-    rules.extend(OTHER_OPTIONS.map(|option| allow(&["setsockopt"], [socket, (OPTION, option)])));
+    rules.extend(TCP_OPTIONS.map(|option| allow(call, [tcp, (OPTION, option)])));
+    rules.extend(OTHER_OPTIONS.map(|option| allow(call, [socket, (OPTION, option)])));
     let attached = [Match::Is(ATTACH_FILTER), ATTACH_PROGRAM, Match::Is(ATTACH_REUSEPORT_EBPF)];
-    rules.extend(
-        attached.map(|option| refuse(&["setsockopt"], libc::ENOPROTOOPT, [socket, (OPTION, option)])),
-    );
+    rules.extend(attached.map(|option| refuse(call, libc::ENOPROTOOPT, [socket, (OPTION, option)])));
     // The errno 0: the call does nothing and returns success.
-    rules.extend(
-        RECEIVE_BUFFERS.map(|option| refuse(&["setsockopt"], 0, [socket, (OPTION, Match::Is(option))])),
-    );
+    rules.extend(RECEIVE_BUFFERS.map(|option| refuse(call, 0, [socket, (OPTION, Match::Is(option))])));
     let ipv6 = (LEVEL, Match::Is(IPV6));
     let other_options = Match::others(FLOW_LABELS, IPV6_OPTION_BITS);
-    rules.extend(other_options.map(|option| allow(&["setsockopt"], [ipv6, (OPTION, option)])));
+    rules.extend(other_options.map(|option| allow(call, [ipv6, (OPTION, option)])));
     let refused = Match::Masked { mask: (1 << IPV6_OPTION_BITS) - 1, value: FLOW_LABELS };
-    rules.push(refuse(&["setsockopt"], libc::ENOPROTOOPT, [ipv6, (OPTION, refused)]));
+    rules.push(refuse(call, libc::ENOPROTOOPT, [ipv6, (OPTION, refused)]));
     rules.extend(Match::others(SET_SECCOMP, OPERATION_BITS).map(|other| allow(&["prctl"], [(0, other)])));
     let refused = Match::Masked { mask: (1 << OPERATION_BITS) - 1, value: SET_SECCOMP };
     rules.push(refuse(&["prctl"], libc::EINVAL, [(0, refused)]));

@@ -1,7 +1,6 @@
 //! `fork_sandbox`.
 //!
-//! The session owns the forks of its sandboxes. Other forks end like the sandboxes of `create_sandbox`: by their lifetime or by
-//! `terminate_sandbox`.
+//! The session owns the forks of its sandboxes. Other forks end by their lifetime or by `terminate_sandbox`.
 
 use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::Sandbox;
@@ -75,16 +74,16 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
         terminate_all(forks).await;
         return Err(Failure::cancelled());
     }
-    let session = match &call.session {
-        Some(session) if session.owns(&target.sandbox).await => Some(session),
-        _ => None,
-    };
-    if let Some(session) = session {
+    let mut ends_with_session = false;
+    if let Some(session) = &call.session
+        && session.owns(&target.sandbox).await
+    {
         session.own(&forks).await;
+        ends_with_session = true;
     }
     let forked = Forked {
         sandbox_id: target.sandbox.id().to_string(),
-        ends_with_session: session.is_some(),
+        ends_with_session,
         timeout_seconds: forks.first().and_then(Sandbox::known).map(|view| view.timeout_ms / 1000),
         fork_ids: forks.iter().map(|fork| fork.id().to_string()).collect(),
     };

@@ -1,5 +1,4 @@
-//! Metrics of traffic through exposed ports, written by `relay`. Without labels for sandboxes or accounts, which would be too
-//! many.
+//! Metrics of traffic through exposed ports, written by `relay`. Labels for sandboxes or accounts would be too many.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -42,14 +41,8 @@ pub struct OpenPort {
 impl PortMetrics {
     /// Counts a program's response by status class: a program can invent any status, and each would be a label.
     pub fn answered(&self, status: u16) {
-        let class = match status / 100 {
-            1 => "1xx",
-            2 => "2xx",
-            3 => "3xx",
-            4 => "4xx",
-            5 => "5xx",
-            _ => "other",
-        };
+        const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
+        let class = CLASSES.get(usize::from(status / 100)).copied().unwrap_or("other");
         self.requests.get_or_create(&ClassLabel { class }).inc();
     }
 

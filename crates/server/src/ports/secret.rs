@@ -68,12 +68,9 @@ pub fn read_or_create(dir: &Path, file: &str) -> Result<[u8; BYTES]> {
         read => read.with_context(|| format!("cannot read {}", path.display()))?,
     };
     let found = bytes.len();
-    bytes.try_into().ok().with_context(|| {
-        format!(
-            "{} has {found} bytes, but a secret has {BYTES}; remove the file, and the next start creates a new one",
-            path.display()
-        )
-    })
+    let remedy = "remove the file, and the next start creates a new one";
+    let wrong = || format!("{} has {found} bytes, but a secret has {BYTES}; {remedy}", path.display());
+    bytes.try_into().ok().with_context(wrong)
 }
 
 /// Unambiguous: all parts but the id have a fixed length, and the id has no NUL.

@@ -76,10 +76,8 @@ fn starter<'a>(code: &[Token<'a>], at: usize) -> Option<(&'a str, bool, Form)> {
 
 /// `const NAME: &str = "…"`.
 fn constant<'a>(code: &[Token<'a>], at: usize) -> Option<(&'a str, String)> {
-    if !code[at].is("const") && !code[at].is("static") {
-        return None;
-    }
-    let name = code.get(at + 1).filter(|t| t.is_ident())?;
+    let declares = code[at].is("const") || code[at].is("static");
+    let name = code.get(at + 1).filter(|t| declares && t.is_ident())?;
     let value = (at + 2..code.len().min(at + 9)).find(|&i| code[i].is("=")).and_then(|i| code.get(i + 1))?;
     text(value).map(|value| (name.text, value))
 }
