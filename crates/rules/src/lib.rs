@@ -105,7 +105,7 @@ pub use pressure::{
 };
 pub use pulled_bytes::{PullQuotaReached, PulledBytes};
 pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
-pub use quoted::{alternatives, escaped, quoted};
+pub use quoted::{alternatives, escaped, printable, quoted};
 pub use rates::{
     BadKeyLimits, Charge, KeyCharge, KeyLimits, KeyWindows, Limit, NO_LIMIT, PER_MINUTE_MAX, RateRefusal,
     RateSource, RateTable, Rates, SandboxCharge, SandboxWindows, Standing, Window, try_count_all,

@@ -15,6 +15,15 @@ pub fn escaped(text: &str) -> String {
     format!("{}{more}", start.escape_debug())
 }
 
+/// A text of another program as part of a message: what cannot be printed is escaped, and quotes stay. The caller bounds its length.
+pub fn printable(text: &str) -> String {
+    let of_char = |c: char| match c {
+        '\'' | '"' | '\\' => c.to_string(),
+        _ => c.escape_debug().to_string(),
+    };
+    text.chars().map(of_char).collect()
+}
+
 /// A list of alternatives, such as `2, 4 or 8`.
 pub fn alternatives(names: &[String]) -> String {
     match names.split_last() {
@@ -34,6 +43,12 @@ mod tests {
         assert_eq!(quoted("it's\r\n\x1b[31m\0"), r"'it\'s\r\n\u{1b}[31m\0'");
         assert_eq!(quoted(&"€".repeat(64)), format!("'{}'", "€".repeat(64)));
         assert_eq!(escaped(&"€".repeat(65)), format!("{}...", "€".repeat(64)));
+    }
+
+    #[test]
+    fn printable_text_keeps_its_quotes_and_its_length() {
+        assert_eq!(printable("it's \"ü\" \\\r\n\x1b[31m\0"), "it's \"ü\" \\\\r\\n\\u{1b}[31m\\0");
+        assert_eq!(printable(&"€".repeat(65)), "€".repeat(65));
     }
 
     #[test]

@@ -187,13 +187,17 @@ impl Reply {
             (StatusCode::NOT_FOUND, Some(context)) => crate::error::no_context(context),
             (StatusCode::BAD_REQUEST, _) => ApiError::new(
                 ErrorCode::InvalidConfig,
-                format!("the code interpreter refused: {}", rules::escaped(&text)),
+                format!("the code interpreter refused: {}", rules::printable(text.trim())),
             ),
             (StatusCode::TOO_MANY_REQUESTS, _) => {
-                let why = format!("the code interpreter refused: {}", rules::escaped(&text));
+                let why = format!("the code interpreter refused: {}", rules::printable(text.trim()));
                 ApiError::refused(RefusalCode::RateLimited, why, Condition::CodeInterpreter, RETRY_S)
             }
-            _ => invalid_interpreter(&format!("it answered {}: {}", status.as_u16(), rules::escaped(&text))),
+            _ => invalid_interpreter(&format!(
+                "it answered {}: {}",
+                status.as_u16(),
+                rules::printable(text.trim())
+            )),
         }
     }
 }

@@ -68,12 +68,29 @@ fn suggest(error: ApiError, name: &str, known: &KnownImages) -> ApiError {
     let candidates = [("image", "nearest", &known.images), ("template", "nearestTemplate", &known.templates)];
     for (kind, detail, names) in candidates {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        if let Some(nearest) = nearest_name(name, &names) {
+        if let Some(nearest) = nearest_image(name, &names) {
             error.message = format!("{}; the nearest {kind} is {}", error.message, rules::quoted(nearest));
             error = error.with_detail(detail, nearest);
         }
     }
     error
+}
+
+/// The name that was meant. A tag is seldom what was mistyped: `ubuntu` and `ubnutu` are `ubuntu:24.04`, although fewer edits make
+/// `custom` of them.
+fn nearest_image<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let untagged: Vec<&str> = known.iter().map(|known| without_tag(known)).collect();
+    let nearest = nearest_name(without_tag(name), &untagged)?;
+    let tagged: Vec<&'a str> = known.iter().copied().filter(|known| without_tag(known) == nearest).collect();
+    nearest_name(name, &tagged)
+}
+
+fn without_tag(name: &str) -> &str {
+    match name.rsplit_once(':') {
+        // The colon before a slash is that of a port.
+        Some((untagged, tag)) if !tag.contains('/') => untagged,
+        _ => name,
+    }
 }
 
 impl From<ImageError> for ApiError {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::SnapshotId;
+use api::{SnapshotId, TemplateState};
 use engine::EngineError;
 use image::{Image, ImageError, NamedBy, Progress, ProgressFn, Stage};
 use rules::{ImageReference, ImageRefusal};
@@ -181,6 +181,8 @@ fn being_pulled(name: &str) -> ApiError {
 
 /// What the account can use in place of an image.
 fn known(service: &Service, account: &str) -> KnownImages {
-    let templates = service.builder.list(account).iter().map(|template| template.name.clone()).collect();
+    let templates = service.builder.list(account);
+    let ready = templates.iter().filter(|template| template.state == TemplateState::Ready);
+    let templates = ready.map(|template| template.name.clone()).collect();
     KnownImages { images: service.images.operator_names(), templates }
 }

@@ -212,6 +212,32 @@ fn templates_are_suggested_too() {
     assert!(error.message.contains("the nearest template is 'my-web'"), "{}", error.message);
 }
 
+#[test]
+fn an_image_without_its_tag_is_suggested_before_other_short_names() {
+    let images = ["code-interpreter", "custom", "node:22", "python:3.12", "python:3.13", "ubuntu:24.04"];
+    let known =
+        KnownImages { images: images.iter().map(|&name| name.to_owned()).collect(), templates: Vec::new() };
+    for (name, nearest) in [
+        ("ubuntu", "ubuntu:24.04"),
+        ("ubnutu", "ubuntu:24.04"),
+        ("ubuntu:22.04", "ubuntu:24.04"),
+        ("python:3.13-slim", "python:3.13"),
+        ("python", "python:3.12"),
+        ("node:latest", "node:22"),
+        ("costum", "custom"),
+        ("codeinterpreter", "code-interpreter"),
+    ] {
+        assert_eq!(unknown_image(name, None, &known).details["nearest"], nearest, "{name}");
+    }
+}
+
+#[test]
+fn names_of_registries_keep_their_ports_in_suggestions() {
+    let images = vec!["localhost:5000/app".to_owned(), "localhost:5000/web:2".to_owned()];
+    let known = KnownImages { images, templates: Vec::new() };
+    assert_eq!(unknown_image("localhost:5000/wbe", None, &known).details["nearest"], "localhost:5000/web:2");
+}
+
 #[tokio::test]
 async fn parameters_are_read_strictly() {
     let fixture = Fixture::new().await;
