@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any, Dict
 
 import pytest
 
-from sandboxd import AsyncSandboxd, ConfigurationError, InvalidArgument, InvalidState, Sandboxd
-from scripted import SANDBOX, VIEW, Service, answer, failure
+from sandboxd import (
+    AsyncSandbox,
+    AsyncSandboxd,
+    ConfigurationError,
+    InvalidArgument,
+    InvalidState,
+    Sandbox,
+    Sandboxd,
+    UnknownError,
+    models,
+)
+from scripted import SANDBOX, SNAPSHOT, TEMPLATE, VIEW, Service, answer, failure
 
 
 async def coroutine_function(_: Any) -> None:
@@ -36,6 +47,57 @@ def test_a_damaged_certificate_is_a_configuration_error(content: str) -> None:
     pem = f"-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n"
     with pytest.raises(ConfigurationError, match="certificate"):
         Sandboxd("https://sandboxes.example.com", "sbk_test", certificate=pem)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument"),
+    [
+        ({"image": "i", "env": ["A=1"]}, "env"),
+        ({"image": "i", "metadata": "job"}, "metadata"),
+        ({"image": 24.04}, "image"),
+    ],
+)
+def test_mistakes_in_a_create_are_named(arguments: Dict[str, Any], argument: str) -> None:
+    with Service([]) as service, Sandboxd(**service.settings) as client:
+        with pytest.raises(InvalidArgument, match=argument) as caught:
+            client.sandboxes.create(**arguments)
+        assert caught.value.details == {"argument": argument} and service.received == []
+
+
+def test_mistakes_in_commands_files_and_templates_are_named() -> None:
+    stdin: Any = b"bytes"
+    content: Any = {"a": 1}
+    with Service([]) as service, Sandboxd(**service.settings) as client:
+        sandbox = client.sandboxes.connect(SANDBOX)
+        with pytest.raises(InvalidArgument, match="stdin is of the type bytes"):
+            sandbox.execute("cat", stdin=stdin)
+        for value in (content, None, 3):
+            with pytest.raises(InvalidArgument, match=f"content is of the type {type(value).__name__}"):
+                sandbox.files.write("a.json", value)
+        with pytest.raises(InvalidArgument, match="dockerfile_path"):
+            client.templates.build("web", dockerfile="./Dockerfile")
+        assert service.received == []
+
+
+@pytest.mark.parametrize("flavour", [Sandbox, AsyncSandbox])
+def test_the_class_of_a_sandbox_is_not_called_with_an_image(flavour: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"create\(image\)"):
+        flavour("ubuntu:24.04")
+
+
+def test_snapshots_and_templates_can_be_the_image_of_a_create() -> None:
+    with Service([answer(201, VIEW), answer(201, VIEW)]) as service, Sandboxd(**service.settings) as client:
+        for image in (models.Snapshot.from_json(SNAPSHOT), models.Template.from_json(TEMPLATE)):
+            client.sandboxes.create(image)
+        images = [json.loads(request.body)["image"] for request in service.received]
+        assert images == [SNAPSHOT["id"], TEMPLATE["id"]]
+
+
+def test_a_redirect_names_its_target() -> None:
+    with Service([answer(301, {}, {"location": "https://a.example/v1/info"})]) as service:
+        with Sandboxd(**service.settings) as client:
+            with pytest.raises(UnknownError, match=r"status 301 .* redirects to https://a\.example/v1/info"):
+                client.info()
 
 
 def test_a_handler_that_raises_does_not_change_the_call(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Dict, FrozenSet, Mapping, Optional, cast
+from typing import Any, AsyncIterable, Dict, FrozenSet, Iterable, Mapping, Optional, Union, cast
 
+from . import models
 from ._command import Command, command_line
 from ._errors import argument_error
 from ._policies import CreateEgress, CreateIngress
 from ._request import given
 from ._units import Duration, Size, chosen_megabytes, milliseconds
 
+ImageOrId = Union[str, models.Snapshot, models.Template]
+"""What a sandbox is created from: the name of an image or a template, an id, or an object of the library that has one."""
 _EGRESS = frozenset(CreateEgress.__annotations__)
 _INGRESS = frozenset(CreateIngress.__annotations__)
 
 
 def create_body(
-    image: str,
+    image: ImageOrId,
     *,
     cpu: Optional[int],
     memory: Optional[Size],
@@ -38,15 +41,15 @@ def create_body(
 ) -> Dict[str, Any]:
     """The body of a create."""
     return given(
-        image=image,
-        env=None if env is None else dict(env),
+        image=image if isinstance(image, str) else _id_of(image),
+        env=_mapping("env", env),
         workdir=workdir,
         timeoutMs=milliseconds(timeout),
         onTimeout=on_timeout,
         autoResume=auto_resume,
         idleTimeoutMs=milliseconds(idle_timeout, "idle_timeout"),
         name=name,
-        metadata=None if metadata is None else dict(metadata),
+        metadata=_mapping("metadata", metadata),
         resources=_resources(cpu, memory, memory_mb, disk, disk_mb),
         network=_network(egress, ingress),
         isolation=isolation,
@@ -76,11 +79,15 @@ def template_body(
     metadata: Optional[Mapping[str, str]],
 ) -> Dict[str, Any]:
     """The body of a request that builds a template, without the context."""
+    # No Dockerfile is one word: it begins with FROM and a name.
+    if dockerfile is not None and len(str(dockerfile).split()) == 1:
+        how = "dockerfile is the text, and dockerfile_path a path in the context"
+        raise argument_error("dockerfile", f"dockerfile is {str(dockerfile)!r}, which is no Dockerfile; {how}")
     return given(
         name=name,
         dockerfile=dockerfile,
         dockerfilePath=dockerfile_path,
-        buildArgs=None if build_args is None else dict(build_args),
+        buildArgs=_mapping("build_args", build_args),
         startCommand=start_command,
         readyCommand=ready_command,
         readyTimeoutMs=milliseconds(ready_timeout, "ready_timeout"),
@@ -89,7 +96,7 @@ def template_body(
         isolation=isolation,
         timeoutMs=milliseconds(timeout),
         noCache=no_cache,
-        metadata=None if metadata is None else dict(metadata),
+        metadata=_mapping("metadata", metadata),
     )
 
 
@@ -103,6 +110,9 @@ def command_body(
     auto_resume: Optional[bool],
 ) -> Dict[str, Any]:
     """The body of a command."""
+    if stdin is not None and not isinstance(cast(object, stdin), str):
+        how = "decode it, or write a file and redirect standard input to it"
+        raise argument_error("stdin", f"stdin is of the type {type(stdin).__name__}; expected text; {how}")
     return given(
         command=command_line(command),
         cwd=cwd,
@@ -110,8 +120,34 @@ def command_body(
         stdin=stdin,
         timeoutMs=milliseconds(timeout),
         autoResume=auto_resume,
-        env=None if env is None else dict(env),
+        env=_mapping("env", env),
     )
+
+
+def check_content(content: object) -> None:
+    """Refuses what is no content of a file, such as a dictionary, before a request is sent."""
+    kind = type(content)
+    is_source = hasattr(content, "read") or hasattr(content, "__fspath__") or issubclass(kind, (Iterable, AsyncIterable))
+    if not is_source or issubclass(kind, Mapping):
+        expected = "text, bytes, a pathlib.Path, an open binary file, or an iterator of bytes"
+        raise argument_error("content", f"content is of the type {kind.__name__}; expected {expected}")
+
+
+def _id_of(image: object) -> str:
+    """The id of a snapshot or a template."""
+    if isinstance(image, (models.Snapshot, models.Template)):
+        return image.id
+    expected = "a name, an id, a Snapshot or a Template"
+    raise argument_error("image", f"image is of the type {type(image).__name__}; expected {expected}")
+
+
+def _mapping(argument: str, values: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
+    if values is None:
+        return None
+    # The caller may have ignored the type.
+    if not isinstance(cast(object, values), Mapping):
+        raise argument_error(argument, f"{argument} is {type(values).__name__}; expected a dictionary of texts")
+    return dict(values)
 
 
 def _resources(

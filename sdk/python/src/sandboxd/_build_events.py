@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Deque, Optional, Union
 
 from . import _fields, models
 from ._errors import UnknownError
 from ._fields import Fields
+from ._how_it_ended import LONGEST_TAIL
 from ._output import Stderr, Stdout, error_of
 from ._sse import Event
 
@@ -55,6 +57,25 @@ class BuildDone:
 
 BuildEvent = Union[BuildStep, Stdout, Stderr, BuildNote, BuildDone]
 """An event in the log of a build. `BuildDone` is the last one."""
+
+
+class StepOutput:
+    """The end of the output of the step that runs, for the error of a build that fails."""
+
+    def __init__(self) -> None:
+        # More lines than an error shows, and not more of a line.
+        self._lines: Deque[str] = deque(maxlen=LONGEST_TAIL)
+
+    def add(self, event: BuildEvent) -> None:
+        """Adds an event of the log."""
+        if isinstance(event, BuildStep):
+            self._lines.clear()
+        elif isinstance(event, (Stdout, Stderr)):
+            self._lines.append(event.line[-LONGEST_TAIL:])
+
+    def text(self) -> str:
+        """The lines so far; the error truncates them."""
+        return "\n".join(self._lines)
 
 
 def parse_build_event(event: Event) -> Optional[BuildEvent]:

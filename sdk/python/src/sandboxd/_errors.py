@@ -327,11 +327,11 @@ class CommandFailed(_Final):
 
 
 class BuildFailed(_Final):
-    """The build of a template failed or was cancelled."""
+    """The build of a template failed or was cancelled. Its text has the end of the output of the last step."""
 
     code = "BUILD_FAILED"
 
-    def __init__(self, template: Template) -> None:
+    def __init__(self, template: Template, output: str = "") -> None:
         error = template.error
         how = "was cancelled" if template.state == "cancelled" else "failed"
         why = "" if error is None else f": {error.message}"
@@ -340,9 +340,14 @@ class BuildFailed(_Final):
         super().__init__(f"the build of {template.name}:{template.version} {how}{why}", details=details)
         self.template = template
         """The template with its state, which is `failed` or `cancelled`, and its `error`."""
+        self.output = tail(output)
+        """The end of the output of the last step."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; the output ends with:\n{self.output}" if self.output else super().__str__()
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return BuildFailed, (self.template,)
+        return BuildFailed, (self.template, self.output)
 
 
 BY_CODE: Dict[str, Type[SandboxdError]] = {
@@ -432,6 +437,8 @@ def of_response(status: int, body: bytes, headers: Mapping[str, str]) -> Sandbox
     fields = _error_object(body)
     if fields is None:
         message = f"status {status} without an error body of the service"
+        if "location" in headers:
+            message += f"; it redirects to {headers['location']}, and the library follows no redirects: change the URL of the service"
         return UnknownError(message, status=status, request_id=request_id, retry_after=retry_after)
     return _of_object(fields, status, request_id, retry_after)
 

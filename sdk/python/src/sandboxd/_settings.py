@@ -200,7 +200,10 @@ def _local_key(service_url: ServiceUrl, directory: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"no API key; {how}. The key of the local daemon cannot be read: {file}"
+        message = (
+            f"no API key; {how}. The key of the local daemon cannot be read: {file}; "
+            "set SANDBOXD_DATA_DIR if the daemon has another data directory"
+        )
         raise ConfigurationError(message) from error
 
 

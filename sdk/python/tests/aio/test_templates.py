@@ -210,6 +210,20 @@ async def test_a_failed_or_cancelled_build_is_an_error_with_the_template() -> No
         assert caught.value.template.state == "cancelled"
 
 
+async def test_the_error_of_a_build_has_the_output_of_its_last_step() -> None:
+    steps = [json.dumps({**STEP, "number": number}) for number in (1, 2)]
+    log = sent("step", steps[0], 1) + sent("stdout", "earlier", 2) + sent("step", steps[1], 3)
+    log += sent("stdout", "compiling", 4) + sent("stderr", "no such file", 5)
+    with Service([events(f"id: 0\n\n{log}{done(FAILED)}")]) as service:
+        templates = AsyncSandboxd(**service.settings).templates
+        with pytest.raises(BuildFailed) as caught:
+            await templates.wait(models.Template.from_json(BUILDING))
+    error = caught.value
+    assert error.output == "compiling\nno such file"
+    assert str(error).endswith("line 2: code 3 (BUILD_FAILED); the output ends with:\ncompiling\nno such file")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
 async def test_a_log_is_followed_over_lost_connections() -> None:
     stopping = json.dumps({"code": "RESOURCE_EXHAUSTED", "message": "the daemon is stopping", "details": {}})
     responders = [

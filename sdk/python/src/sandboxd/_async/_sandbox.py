@@ -6,12 +6,19 @@ import logging
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Type, Union, overload
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Type, Union, cast, overload
 
 from .. import models
-from .._bodies import command_body, create_body
+from .._bodies import ImageOrId, command_body, create_body
 from .._command import Command, command_line
-from .._errors import CommandFailed, CommandTooLong, ExecutionTimeout, SandboxdError, termination_reason
+from .._errors import (
+    CommandFailed,
+    CommandTooLong,
+    ExecutionTimeout,
+    SandboxdError,
+    argument_error,
+    termination_reason,
+)
 from .._lifecycle import CallFailed, Handler, Handlers, LifecycleHandlers, Paused, Resumed, Started, Terminated
 from .._policies import CreateEgress, CreateIngress
 from .._request import checked_sandbox, given, key_headers, run_headers, shown, time_text
@@ -46,6 +53,10 @@ class AsyncSandbox:
     """A sandbox. As a context manager, it is terminated at the end of the block."""
 
     def __init__(self, context: AsyncSandboxContext, view: Optional[models.Sandbox] = None) -> None:
+        # The caller may have ignored the type.
+        if isinstance(cast(object, context), str):
+            how = "create(image) makes a sandbox, and connect(sandbox_id) an object for an existing one"
+            raise argument_error("context", f"{type(self).__name__} is not called with a text: {how}")
         self.files = AsyncFiles(context)
         """Its files."""
         self.ports = AsyncPorts(context)
@@ -74,7 +85,7 @@ class AsyncSandbox:
     @classmethod
     def create(
         cls,
-        image: str,
+        image: ImageOrId,
         *,
         cpu: Optional[int] = None,
         memory: Optional[Size] = None,
@@ -102,7 +113,7 @@ class AsyncSandbox:
         Creates a sandbox and returns it when it runs. In a `with` statement it is terminated at the end of the block. The client
         has the settings of the environment, or those of the local daemon.
 
-        - `image`: the name of an image or a template, or the id of a snapshot or a template.
+        - `image`: the name of an image or a template, the id of a snapshot or a template, or a `Snapshot` or `Template`.
         - `cpu`: 2, 4 or 8 vCPUs. Default: 2.
         - `memory`, `disk`: MB as a number, or a text with a unit such as `"4g"`. Default: 4 GB of memory, a disk of 10 GB. The
           arguments `memory_mb` and `disk_mb` are the same, only as numbers.

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Union
 from .. import models
 from .._bodies import template_body
 from .._build_context import local_context
-from .._build_events import BuildDone, BuildEvent, parse_build_event
+from .._build_events import BuildDone, BuildEvent, StepOutput, parse_build_event
 from .._errors import BuildFailed, NetworkError, SandboxdError
 from .._policies import CreateEgress, CreateIngress
 from .._request import LARGEST_PAGE, QueryValue, checked_id, key_headers, query_string
@@ -191,13 +191,15 @@ class AsyncTemplates:
         Waits for the end of a build, and returns the template if it is ready. Raises `BuildFailed` otherwise. `on_log` is called with
         each event of the log, also those before this call.
         """
+        output = StepOutput()
         async with self.logs(template) as log:
             async for event in log:
+                output.add(event)
                 if on_log is not None:
                     on_log(event)
                 if isinstance(event, BuildDone):
                     if event.template.state != "ready":
-                        raise BuildFailed(event.template)
+                        raise BuildFailed(event.template, output.text())
                     return event.template
         raise NetworkError("the log ended before the build did")
 

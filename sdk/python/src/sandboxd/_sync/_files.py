@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 from urllib.parse import quote
 
 from .. import models
+from .._bodies import check_content
 from .._errors import SandboxdError
 from .._pack import LocalDirectory
 from .._request import LARGEST_PAGE, QueryValue, query_string
@@ -182,6 +183,7 @@ class Files:
         Writes a file, atomically. `content` is text, bytes, the path of a local file (a `pathlib.Path`), an open binary file, or
         an iterator of bytes. `parents` creates missing directories. `mode`: the permissions, such as `0o755`.
         """
+        check_content(content)
         url = self._url("", {"path": path}, mode=_mode(mode), parents=parents or None, autoResume=auto_resume)
         # Writing twice has the same result.
         call = Call("PUT", url, Safety.REPEATABLE, Payload(content, "application/octet-stream"))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Iterator, Callable, Dict, Literal, Mapping, Optional, Set, Union
 
 from .. import models
-from .._bodies import create_body
+from .._bodies import ImageOrId, create_body
 from .._lifecycle import LifecycleHandlers
 from .._live import live_page
 from .._policies import CreateEgress, CreateIngress
@@ -31,7 +31,7 @@ class Sandboxes:
 
     def create(
         self,
-        image: str,
+        image: ImageOrId,
         *,
         cpu: Optional[int] = None,
         memory: Optional[Size] = None,
@@ -58,7 +58,7 @@ class Sandboxes:
         """
         Creates a sandbox and returns it when it runs. In a `with` statement it is terminated at the end of the block.
 
-        - `image`: the name of an image or a template, or the id of a snapshot or a template.
+        - `image`: the name of an image or a template, the id of a snapshot or a template, or a `Snapshot` or `Template`.
         - `cpu`: 2, 4 or 8 vCPUs. Default: 2.
         - `memory`, `disk`: MB as a number, or a text with a unit such as `"4g"`. Default: 4 GB of memory, a disk of 10 GB. The
           arguments `memory_mb` and `disk_mb` are the same, only as numbers.

@@ -38,7 +38,10 @@ SLACK = 2.0
 CLEANUP_WAIT = 300.0
 """Seconds for which a clean-up waits for rate limits, whatever the client waits for: otherwise sandboxes would be left."""
 _LOG = logging.getLogger("sandboxd")
-_ADVICE = "this client does not trust the certificate: trust the service's certificate file or pin its fingerprint"
+_ADVICE = (
+    "this client does not trust the certificate: trust the service's certificate file (SANDBOXD_CERTIFICATE or the argument "
+    "certificate) or pin its fingerprint (the argument fingerprint)"
+)
 
 
 @dataclass
