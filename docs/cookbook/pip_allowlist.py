@@ -6,6 +6,7 @@ certificate of your own needs CERTIFICATE, a PEM file.
 """
 
 import os
+import sys
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,8 +14,8 @@ from urllib.parse import urlsplit
 from sandboxd import Sandbox
 
 IMAGE = os.environ.get("IMAGE", "python:3.12")
-INDEX_URL = os.environ["INDEX_URL"]
-PACKAGE = os.environ["PACKAGE"]
+INDEX_URL = os.environ.get("INDEX_URL", "")
+PACKAGE = os.environ.get("PACKAGE", "")
 HOSTS = [urlsplit(INDEX_URL).hostname or "", *os.environ.get("FILE_HOSTS", "").split()]
 CERTIFICATE = os.environ.get("CERTIFICATE")
 
@@ -31,6 +32,8 @@ except OSError as error:
 
 
 def main() -> None:
+    if not INDEX_URL or not PACKAGE:
+        sys.exit("set INDEX_URL to the URL of an index, and PACKAGE to the name of a package of it")
     # The list holds for every process, also for what the installation of a package runs.
     env = {"PIP_CERT": "/workspace/index.pem"} if CERTIFICATE else {}
     sandbox = Sandbox.create(IMAGE, memory="2g", disk="5g", env=env, egress={"default": "deny", "allow": HOSTS})
