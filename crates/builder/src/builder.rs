@@ -231,7 +231,7 @@ impl Builder {
         let checking = blocking(move || {
             let file = dockerfile::parse(&dockerfile)?;
             // Finds what does not depend on the base.
-            file.plan(&args, ImageSettings::default())?;
+            file.plan(&args, &ImageSettings::default())?;
             Ok(file.base(&args)?)
         });
         let base = checking.await?;

@@ -93,7 +93,7 @@ mod tests {
 
     fn keyed(text: &str) -> Vec<KeyedStep> {
         let plan =
-            dockerfile::parse(text).unwrap().plan(&BuildArgs::new(), ImageSettings::default()).unwrap();
+            dockerfile::parse(text).unwrap().plan(&BuildArgs::new(), &ImageSettings::default()).unwrap();
         let roots = ["a", "b"].map(|name| (name.to_owned(), format!("root {name}"))).into();
         keyed_steps(plan, 1, &roots, &Context::default(), &|| false).unwrap()
     }

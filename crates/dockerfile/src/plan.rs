@@ -130,7 +130,7 @@ pub enum Source {
 
 impl Dockerfile {
     /// The steps upon bases that all have these settings.
-    pub fn plan(&self, args: &BuildArgs, base: ImageSettings) -> Result<Plan, DockerfileError> {
+    pub fn plan(&self, args: &BuildArgs, base: &ImageSettings) -> Result<Plan, DockerfileError> {
         self.plan_above(args, &|_| base.clone())
     }
 

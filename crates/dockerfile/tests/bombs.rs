@@ -27,7 +27,7 @@ fn build(text: &str) -> String {
     let args = BuildArgs::new();
     let planned = dockerfile::parse(text).and_then(|file| {
         file.base(&args)?;
-        file.plan(&args, ImageSettings::default())
+        file.plan(&args, &ImageSettings::default())
     });
     planned.err().map(|error| error.message).unwrap_or_default()
 }

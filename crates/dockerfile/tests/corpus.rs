@@ -1,6 +1,5 @@
 //! Dockerfiles of the corpus, with the settings that Docker's builder gives to the image. `./dev docker-corpus` records them. What Docker
 //! makes of the files is compared by the end-to-end tests.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +38,7 @@ fn planned(text: &str) -> Result<Plan, String> {
         .map(|base| base.name)
         .collect();
     assert_eq!(names, ["base"]);
-    file.plan(&args(text), base()).map_err(|error| error.to_string())
+    file.plan(&args(text), &base()).map_err(|error| error.to_string())
 }
 
 /// The settings as the recording shows them.

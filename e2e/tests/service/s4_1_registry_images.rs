@@ -100,7 +100,7 @@ async fn a_private_registry_gets_its_login_which_is_not_logged() {
     let file = dir.path().join("docker.json");
     let auths = |host: &str| json!({ "auths": { host: { "auth": PACKED } } }).to_string();
     std::fs::write(&file, auths("registry.example.com")).unwrap();
-    let options = allowing(&registry).with("images", "credentials", &format!("{:?}", file)).with(
+    let options = allowing(&registry).with("images", "credentials", &format!("{file:?}")).with(
         "log",
         "level",
         "\"debug\"",

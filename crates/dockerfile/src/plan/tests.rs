@@ -7,7 +7,7 @@ fn base() -> ImageSettings {
 
 fn planned(text: &str, args: &[(&str, &str)]) -> Result<Plan, DockerfileError> {
     let args = args.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    parse(text)?.plan(&args, base())
+    parse(text)?.plan(&args, &base())
 }
 
 fn plan_of(text: &str) -> Plan {
@@ -173,7 +173,7 @@ proptest::proptest! {
     #[test]
     fn nothing_panics(text in "(FROM|RUN|COPY|ENV|ARG|ADD|<<|EOF|\\n|\\\\\n| |a|=|\"|'|\\$|\\{|\\}|\\[|\\]|,|-|#|é){0,60}") {
         if let Ok(file) = parse(&format!("FROM a\n{text}")) {
-            let _ = file.plan(&BTreeMap::new(), base());
+            let _ = file.plan(&BTreeMap::new(), &base());
         }
     }
 }
@@ -230,11 +230,11 @@ fn instructions_for_children_are_carried_out_in_them() {
     assert!(plan.settings.on_build.is_empty());
     let parent = plan_of("FROM a\nONBUILD RUN x");
     assert_eq!((parent.settings.on_build.clone(), parent.steps.len()), (vec!["RUN x".to_owned()], 0));
-    let child = parse("FROM parent").unwrap().plan(&BTreeMap::new(), parent.settings).unwrap();
+    let child = parse("FROM parent").unwrap().plan(&BTreeMap::new(), &parent.settings).unwrap();
     assert_eq!(run(&child.steps[0]).argv[2], "x");
     // Those of a base are not trusted to be few.
     let many = ImageSettings { on_build: vec!["ENV A=1".to_owned(); 2000], ..base() };
-    let error = parse("FROM a").unwrap().plan(&BTreeMap::new(), many).unwrap_err();
+    let error = parse("FROM a").unwrap().plan(&BTreeMap::new(), &many).unwrap_err();
     assert!(error.message.contains("1024 instructions"), "{error}");
 }
 
@@ -249,6 +249,6 @@ fn owners_ports_and_paths_are_those_of_other_builders() {
     let ports: Vec<&String> = plan.settings.exposed.iter().collect();
     assert_eq!(ports, ["1-60000/udp", "8000/tcp", "8001/tcp", "8002/tcp"]);
     let without = parse("FROM a\nENV PATH=/opt:$PATH").unwrap();
-    let plan = without.plan(&BTreeMap::new(), ImageSettings::default()).unwrap();
+    let plan = without.plan(&BTreeMap::new(), &ImageSettings::default()).unwrap();
     assert!(plan.settings.env[0].1.starts_with("/opt:/usr/local/sbin:"), "{:?}", plan.settings.env);
 }
