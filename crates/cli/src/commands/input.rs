@@ -13,12 +13,12 @@ use crate::cli::Running;
 
 /// The service's limit of a request body, minus a margin.
 const MAX_TEXT_BYTES: usize = 15 << 20;
-/// Size of one write to the command.
-const WRITE_BYTES: usize = 1 << 20;
+/// Size of one write to the command. The service limits the number of writes a minute, so one takes all that has been read.
+const WRITE_BYTES: usize = 8 << 20;
 /// Size of one read; the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;
-/// Chunks to read ahead.
-const READ_AHEAD: usize = 4;
+/// Chunks to read ahead: those of one write.
+const READ_AHEAD: usize = WRITE_BYTES / READ_BYTES;
 /// Number of checks whether the command has stopped reading.
 const END_CHECKS: u32 = 20;
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -101,11 +101,26 @@ impl Raw {
             // A thread for the same reason. It may outlive the command; its last chunk is then discarded.
             std::thread::spawn(move || forward_chunks(&mut io::stdin().lock(), &sender));
             while let Some(chunk) = chunks.recv().await {
-                command.write_patiently(chunk?).await?;
+                let (bytes, failed) = gathered(chunk?, &mut chunks);
+                command.write_patiently(bytes).await?;
+                failed?;
             }
         }
         Ok(command.close_stdin().await?)
     }
+}
+
+/// The chunk and those after it that have been read already, and a failure to read more.
+fn gathered(first: Vec<u8>, chunks: &mut mpsc::Receiver<io::Result<Vec<u8>>>) -> (Vec<u8>, io::Result<()>) {
+    let mut bytes = first;
+    while bytes.len() < WRITE_BYTES {
+        match chunks.try_recv() {
+            Ok(Ok(chunk)) => bytes.extend_from_slice(&chunk),
+            Ok(Err(error)) => return (bytes, Err(error)),
+            Err(_) => break,
+        }
+    }
+    (bytes, Ok(()))
 }
 
 /// Whether the command has ended or closed its input. Checks repeatedly, because a write fails a moment before the
@@ -171,5 +186,19 @@ mod tests {
         drop(sender);
         let mut next = || chunks.blocking_recv().map(|chunk| chunk.unwrap().len());
         assert_eq!([next(), next(), next()], [Some(READ_BYTES), Some(1), None]);
+    }
+
+    #[test]
+    fn what_has_been_read_is_one_write() {
+        let (sender, mut chunks) = mpsc::channel(READ_AHEAD + 2);
+        let send = |chunk| sender.try_send(chunk).unwrap();
+        assert!(matches!(gathered(vec![1], &mut chunks), (bytes, Ok(())) if bytes == [1]));
+        send(Ok(vec![2, 3]));
+        send(Err(io::Error::other("broken")));
+        assert!(matches!(gathered(vec![1], &mut chunks), (bytes, Err(_)) if bytes == [1, 2, 3]));
+        for _ in 0..=READ_AHEAD {
+            send(Ok(vec![0; READ_BYTES]));
+        }
+        assert_eq!(gathered(vec![0; READ_BYTES], &mut chunks).0.len(), WRITE_BYTES);
     }
 }
