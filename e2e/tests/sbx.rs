@@ -298,6 +298,10 @@ async fn processes_of_a_sandbox_are_shown() {
     let first = busiest.lines().nth(1).unwrap();
     let share: f64 = first.split_whitespace().nth(2).unwrap().parse().unwrap();
     assert!(share > 10.0, "{busiest}");
+    // `top` has taken half a second.
+    let later = user.json(&["--json", "ps", &id]);
+    let old = later.as_array().unwrap().iter().find(|process| process["command"] == "sleep 4711").unwrap();
+    assert!((0.4..60.0).contains(&old["ageSeconds"].as_f64().unwrap()), "{old}");
     user.stdout(&["pause", &id]);
     assert_eq!(code(&user.run(&["ps", &id])), 125);
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use sandboxd_client::{Client, Code, Sandbox};
 
-/// One line per process: pid, parent, state, owner, CPU ticks, kB of memory, start in ticks, and command line.
+/// The time, and one line per process: pid, parent, state, owner, CPU ticks, kB of memory, start in ticks, and command line. The time is
+/// the start of the script, because lxcfs counts `/proc/uptime` from the start of the sandbox, and starts of processes count from that of the host.
 const SCRIPT: &str = r#"
-read -r up _ < /proc/uptime; printf 'up\t%s\n' "$up"
+read -r stat < /proc/$$/stat; set -- ${stat##*) }; printf 'now\t%s\n' "${20}"
 for dir in /proc/[0-9]*; do
   pid=${dir#/proc/}; [ "$pid" = "$$" ] && continue
   { read -r stat < "$dir/stat"; } 2>/dev/null || continue
@@ -43,7 +44,7 @@ pub struct Process {
 /// One snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// Uptime as seen by the sandbox.
+    /// Time since the start of the host.
     pub at_s: f64,
     pub processes: Vec<Process>,
 }
@@ -83,7 +84,8 @@ fn checked(exit_code: Option<i32>, stdout: &str, stderr: &str) -> Result<Snapsho
 
 /// Parses the output of the script. Skips malformed lines, because programs in the sandbox control parts of /proc.
 fn read(text: &str) -> Snapshot {
-    let at_s = text.lines().find_map(|line| line.strip_prefix("up\t")?.parse().ok()).unwrap_or(0.0);
+    let now = text.lines().find_map(|line| line.strip_prefix("now\t")?.parse::<f64>().ok()).unwrap_or(0.0);
+    let at_s = now / TICKS_PER_SECOND;
     let processes = text.lines().filter_map(|line| process(line, at_s)).collect();
     Snapshot { at_s, processes }
 }
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str =
-        "up\t100.50\n1\t0\tS\t0\t10\t2048\t50\t/init\n7\t1\tR\t0\t250\t512\t9050\tsleep 60\nnonsense\n";
+        "now\t10050\n1\t0\tS\t0\t10\t2048\t50\t/init\n7\t1\tR\t0\t250\t512\t9050\tsleep 60\nnonsense\n";
 
     #[test]
     fn malformed_lines_of_a_sandbox_are_skipped() {
