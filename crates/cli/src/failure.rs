@@ -96,6 +96,9 @@ fn hint(error: &Error, certificate: Option<String>) -> Option<String> {
             let location = detail("location")?;
             return Some(format!("use --url {location}, or set SANDBOXD_URL to it"));
         }
+        Code::Configuration if detail("reason") == Some("key") => {
+            "'sandboxd serve' or './dev run' starts a service on this machine; for another one, 'sbx login' saves its URL and a key"
+        }
         Code::Configuration => {
             "'sbx login' saves a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY override them"
         }

@@ -22,12 +22,16 @@ const FIELDS: [(&str, &str, Unit); 7] = [
     ("workdir", "--workdir", Unit::None),
 ];
 
+/// What messages of the library advise to programs only.
+const FOR_PROGRAMS: &str = " or ClientBuilder::key";
+
 pub fn in_user_units(message: &str) -> String {
     if let Some(refusal) = refusal(message) {
         return refusal;
     }
     let message = replaced(message, "timeoutMs of ", "", "time limit of ", Unit::Milliseconds);
     replaced(&message, "limit of ", " MB (resources.memoryMb)", "limit of ", Unit::Megabytes)
+        .replace(FOR_PROGRAMS, "")
 }
 
 /// A value out of its range: `FIELD is VALUE; allowed: VALUES`.
@@ -97,6 +101,7 @@ mod tests {
                 "the sandbox ran out of memory at its limit of 2g",
             ),
             ("its limit of 7 files", "its limit of 7 files"),
+            ("no API key; set SANDBOXD_API_KEY or ClientBuilder::key.", "no API key; set SANDBOXD_API_KEY."),
         ] {
             assert_eq!(in_user_units(message), shown);
         }

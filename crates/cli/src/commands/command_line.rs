@@ -1,6 +1,8 @@
 //! Converts command-line arguments to request values.
 
-use anyhow::{Context, Result};
+use std::env::VarError;
+
+use anyhow::{Result, anyhow};
 use sandboxd_client::{Client, Create};
 
 use crate::cli::{NetworkChoice, SandboxOptions};
@@ -29,7 +31,10 @@ pub fn env_variable(word: &str) -> Result<(String, String)> {
     match word.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => {
-            let value = std::env::var(word).with_context(|| format!("-e {word}: the variable is not set"))?;
+            let value = std::env::var(word).map_err(|error| match error {
+                VarError::NotPresent => anyhow!("-e {word}: the variable is not set"),
+                error => anyhow!("-e {word}: {error}"),
+            })?;
             Ok((word.to_owned(), value))
         }
     }

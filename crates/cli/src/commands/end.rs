@@ -31,6 +31,9 @@ pub fn report(end: CommandEnd<'_>) -> ExitCode {
 
 fn why_killed(end: CommandEnd<'_>) -> Option<String> {
     match (end.reason, end.message, end.signal) {
+        (Some(EndReason::Timeout), Some(message), _) => {
+            Some(format!("{}; --timeout of 'sbx exec' and 'sbx run' sets another", in_user_units(message)))
+        }
         (Some(_), Some(message), _) => Some(in_user_units(message)),
         // An earlier version of the service says only this.
         (_, _, Some(signal)) => Some(format!("the command was killed by {signal}")),
@@ -106,7 +109,10 @@ mod tests {
             message: Some("the command was killed at its timeoutMs of 60000"),
             ..killed("SIGKILL")
         };
-        assert_eq!(why_killed(timeout).unwrap(), "the command was killed at its time limit of 1m");
+        assert_eq!(
+            why_killed(timeout).unwrap(),
+            "the command was killed at its time limit of 1m; --timeout of 'sbx exec' and 'sbx run' sets another"
+        );
         let program = CommandEnd { reason: Some(EndReason::Signal), message: Some("m"), ..exited(137) };
         assert_eq!(why_killed(program).unwrap(), "m");
         let without_words = CommandEnd { reason: Some(EndReason::Oom), ..exited(137) };

@@ -1,6 +1,6 @@
 //! Runs a command within one request, prints its output, and returns its exit code. Called by `run` and `exec`.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +15,8 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, note};
 
 const BUFFER: usize = 64 << 10;
+const REPLACED: &str =
+    "sbx: the output has U+FFFD, which replaces bytes that are not UTF-8; 'sbx cp' copies files unchanged";
 
 /// How output is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,9 @@ async fn run_buffered(execute: Execute, format: OutputFormat) -> Result<ExitCode
         OutputFormat::Plain => {
             io::stderr().write_all(result.stderr.as_bytes())?;
             output::text(&result.stdout)?;
+            if has_replaced_bytes(&result.stdout) {
+                note(REPLACED);
+            }
         }
     }
     Ok(end::report((&result).into()))
@@ -106,18 +111,24 @@ pub struct Printer {
     format: OutputFormat,
     /// Some output was dropped by the service.
     is_incomplete: bool,
+    /// Standard output is a file or a pipe, and has U+FFFD, which the service prints in place of bytes that are not UTF-8.
+    is_replaced: bool,
 }
 
 impl Printer {
     pub fn new(format: OutputFormat) -> Self {
-        Self { out: io::BufWriter::with_capacity(BUFFER, io::stdout()), format, is_incomplete: false }
+        let out = io::BufWriter::with_capacity(BUFFER, io::stdout());
+        Self { out, format, is_incomplete: false, is_replaced: false }
     }
 
     pub fn print(&mut self, event: &Output) -> Result<()> {
         self.is_incomplete |= matches!(event, Output::Dropped(_));
         match (self.format, event) {
             (OutputFormat::Json, event) => writeln!(self.out, "{}", as_json(event)?)?,
-            (OutputFormat::Plain, Output::Stdout(piece)) => self.out.write_all(piece.as_bytes())?,
+            (OutputFormat::Plain, Output::Stdout(piece)) => {
+                self.is_replaced |= has_replaced_bytes(piece);
+                self.out.write_all(piece.as_bytes())?;
+            }
             (OutputFormat::Plain, Output::Stderr(piece)) => {
                 // Keeps the order if both streams are the same terminal.
                 self.flush()?;
@@ -127,7 +138,12 @@ impl Printer {
                 self.flush()?;
                 note(&format!("sbx: {bytes} bytes of output were dropped"));
             }
-            (OutputFormat::Plain, Output::Done(_)) => {}
+            (OutputFormat::Plain, Output::Done(_)) => {
+                if self.is_replaced {
+                    self.flush()?;
+                    note(REPLACED);
+                }
+            }
         }
         Ok(())
     }
@@ -137,6 +153,11 @@ impl Printer {
         // `io::stdout` buffers incomplete lines.
         Ok(io::stdout().flush()?)
     }
+}
+
+/// Whether a file or a pipe gets text in which bytes may have been replaced.
+fn has_replaced_bytes(output: &str) -> bool {
+    output.contains(char::REPLACEMENT_CHARACTER) && !io::stdout().is_terminal()
 }
 
 fn as_json(event: &Output) -> Result<Value> {
