@@ -77,6 +77,7 @@ pub enum Command {
     /// End detached commands and terminals of a sandbox
     Kill(KillArguments),
     /// List sandboxes
+    #[command(alias = "list")]
     Ls(LsArguments),
     /// List images, with the progress of pulls
     Images,
@@ -242,6 +243,9 @@ pub struct RmArguments {
     /// Terminate all sandboxes of the account
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
+    /// Succeed if a sandbox does not exist
+    #[arg(long, short)]
+    pub force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ mod commands;
 mod completion;
 mod configuration;
 mod context;
+mod docker;
 mod failure;
 mod figures;
 mod interrupt;
@@ -32,7 +33,10 @@ use failure::{Failure, SBX_FAILURE};
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            let words: Vec<String> =
+                std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+            docker::explain(&mut error, &words);
             // Help and version are not errors. A closed output is ignored.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(SBX_FAILURE) } else { ExitCode::SUCCESS };

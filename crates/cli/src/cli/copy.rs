@@ -26,10 +26,13 @@ pub struct CpArguments {
     pub quiet: bool,
 }
 
-/// Parses `LOCAL:PATH` with an optional `:rw` at the end. Names may be any bytes.
+/// Parses `LOCAL:PATH` with an optional `:rw` or `:ro` at the end. Names may be any bytes.
 pub fn volume(text: &OsStr) -> Result<Volume, String> {
     let bytes = text.as_bytes();
-    let (bytes, back) = bytes.strip_suffix(b":rw").map_or((bytes, false), |bytes| (bytes, true));
+    let (bytes, back) = match bytes.strip_suffix(b":rw") {
+        Some(bytes) => (bytes, true),
+        None => (bytes.strip_suffix(b":ro").unwrap_or(bytes), false),
+    };
     let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
     let colon = bytes.iter().rposition(|byte| *byte == b':');
     match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
@@ -53,6 +56,7 @@ mod tests {
         let volume_of =
             |local: &str, inside: &str, back| Volume { local: local.into(), inside: inside.into(), back };
         assert_eq!(volume(".:/workspace"), Ok(volume_of(".", "/workspace", false)));
+        assert_eq!(volume(".:/workspace:ro"), volume(".:/workspace"));
         assert_eq!(volume("/a:b:/c:rw"), Ok(volume_of("/a:b", "/c", true)));
         for text in ["", ".", ".:", ":/a", ".:relative", "/a:rw"] {
             assert!(volume(text).is_err(), "{text}");

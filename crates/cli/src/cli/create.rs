@@ -12,7 +12,7 @@ use super::{isolation, megabytes, pair, time};
 #[derive(Debug, Default, Args)]
 pub struct SandboxOptions {
     /// Set the number of vCPUs: 2, 4 or 8
-    #[arg(long, value_name = "N")]
+    #[arg(long, alias = "cpus", value_name = "N")]
     pub cpu: Option<u32>,
     /// Set the memory: 2g to 16g
     #[arg(long, value_name = "SIZE", value_parser = megabytes)]
@@ -30,13 +30,13 @@ pub struct SandboxOptions {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Add a tag; repeatable
-    #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
+    #[arg(long, short, alias = "label", short_alias = 'l', value_name = "KEY=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,
     /// Allow only this domain, such as example.com or *.example.org; repeatable
     #[arg(long, value_name = "DOMAIN")]
     pub allow: Vec<String>,
     /// Set the network: open, none, or the only domains to allow, separated by commas [default: open]
-    #[arg(long, value_name = "NETWORK", value_parser = network_choice, conflicts_with = "allow")]
+    #[arg(long, alias = "net", value_name = "NETWORK", value_parser = network_choice, conflicts_with = "allow")]
     pub network: Option<NetworkChoice>,
     /// Deny all outgoing connections, as with --network none
     #[arg(long, conflicts_with_all = ["allow", "network"])]

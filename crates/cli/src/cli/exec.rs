@@ -16,6 +16,8 @@ use super::time;
 const CODE_MAX: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Debug, Args)]
+// What users of Docker type: it is always so.
+#[command(arg(clap::Arg::new("rm").long("rm").hide(true).action(clap::ArgAction::SetTrue)))]
 pub struct RunArguments {
     /// Image, template or snapshot to create the sandbox from
     pub image: String,
@@ -28,7 +30,7 @@ pub struct RunArguments {
     pub tty: bool,
     /// Copy a file or directory into the sandbox before the command starts; repeatable
     ///
-    /// With :rw it is copied back after the command has ended.
+    /// With :rw it is copied back after the command has ended; with :ro, or nothing, it is not.
     #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
     pub volume: Vec<Volume>,
     /// Command to run: a bash command line, or a program and its arguments
@@ -144,7 +146,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, Command, NetworkChoice};
 
     fn parse(words: &str) -> Result<Command, String> {
         let parsed = Cli::try_parse_from(["sbx"].into_iter().chain(words.split(' ')));
@@ -178,8 +180,13 @@ mod tests {
     fn a_terminal_is_asked_for_as_with_docker() {
         let exec = exec("exec -it sb_1 bash");
         assert!(exec.tty && exec.running.stdin && exec.command == ["bash"]);
-        let Command::Run(run) = parse("run -it img").unwrap() else { panic!() };
-        assert!(run.tty && run.command.is_empty());
+        for words in ["run -it img", "run --rm -it img"] {
+            let Command::Run(run) = parse(words).unwrap() else { panic!() };
+            assert!(run.tty && run.command.is_empty());
+        }
+        let Command::Run(run) = parse("run --cpus 2 --net none -l a=b img ls").unwrap() else { panic!() };
+        assert_eq!((run.new.cpu, run.new.network), (Some(2), Some(NetworkChoice::Offline)));
+        assert_eq!(run.new.metadata, [("a".to_owned(), "b".to_owned())]);
         for wrong in
             ["exec -t --detach sb_1 bash", "exec -t --buffered sb_1 bash", "exec -it sb_1", "run img"]
         {

@@ -11,14 +11,19 @@ use super::merged_lists::merge;
 use crate::cli::RmArguments;
 
 pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<ExitCode> {
+    let may_be_gone = arguments.all || arguments.force;
     let ids = if arguments.all { live_ids(client).await? } else { arguments.ids };
     let form = if json && arguments.all { Form::Array } else { Form::of(json, ids.len()) };
     for_each(&ids, form, async |id: &String| {
-        let sandbox = client.find(id).await?;
-        let end = match sandbox.terminate().await {
+        let ended = async {
+            let sandbox = client.find(id).await?;
+            let end = sandbox.terminate().await?;
+            Ok::<_, sandboxd_client::Error>((sandbox, end))
+        };
+        let (sandbox, end) = match ended.await {
             // The sandbox terminated meanwhile, so --all has nothing to do for it.
-            Err(error) if arguments.all && error.code() == Code::SandboxNotFound => return Ok(None),
-            end => end?,
+            Err(error) if may_be_gone && error.code() == Code::SandboxNotFound => return Ok(None),
+            ended => ended?,
         };
         let value = json!({
             "id": sandbox.id(),

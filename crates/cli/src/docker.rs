@@ -1,0 +1,294 @@
+//! Hints for users of Docker. If the command line is refused, `main` asks here whether a command or an option of `docker` was meant, and
+//! what has its place in sbx. A hint replaces the suggestions of clap, which go by spelling: it takes `stop` for `top`.
+
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::cli::Cli;
+
+/// Names with the same hint.
+type Names = &'static [&'static str];
+
+const PROCESSES: &str = "'sbx ls' lists sandboxes; 'sbx ps SANDBOX' lists the processes in one";
+const NETWORKS: &str = "each sandbox has a network of its own, which --network of 'sbx create' sets and 'sbx network allow' changes";
+const IMAGES: &str = "'sbx images' lists images; 'sandboxd image' on the machine of the service pulls, imports and removes them";
+const NO_PRIVILEGES: &str =
+    "a sandbox has no privileges or devices of the host; --isolation sets what separates it from the host";
+const COPIES: &str =
+    "nothing is mounted; -v LOCAL:PATH of 'sbx run' copies files into the sandbox, and 'sbx cp' copies later";
+const TABLES: &str = "--json prints everything, which 'jq' can select from";
+
+/// Commands of Docker, and common names of such commands, that sbx does not have.
+const COMMANDS: &[(Names, &str)] = &[
+    (&["stop"], "'sbx pause SANDBOX' freezes a sandbox and keeps it, 'sbx rm SANDBOX' terminates it"),
+    (&["start", "unpause"], "'sbx resume SANDBOX' resumes a paused sandbox; so does the next command"),
+    (&["restart"], "'sbx pause SANDBOX' and 'sbx resume --cold SANDBOX' end the processes and keep the disk"),
+    (&["stats"], "'sbx top SANDBOX' shows the usage of the processes, 'sbx usage' that of the account"),
+    (
+        &["commit"],
+        "'sbx snapshot create --name NAME SANDBOX' stores the disk, and 'sbx run NAME COMMAND' starts from it",
+    ),
+    (
+        &["attach"],
+        "'sbx logs -f SANDBOX EXECUTION' follows a command; 'sbx shell --attach EXECUTION SANDBOX' attaches to a terminal",
+    ),
+    (&["wait"], "'sbx logs -f SANDBOX EXECUTION' waits for a detached command and exits with its code"),
+    (&["port"], "'sbx ports SANDBOX' lists exposed ports, 'sbx expose SANDBOX PORT' exposes one"),
+    (&["rename"], "--name of 'sbx create' names a sandbox, for as long as it lives"),
+    (&["update"], "'sbx timeout' and 'sbx network' change a sandbox; its size is set when it is created"),
+    (&["container"], "leave 'container' out: 'sbx ls', 'sbx run', 'sbx rm SANDBOX'"),
+    (
+        &["pull"],
+        "'sbx run' and 'sbx create' pull a missing image; 'sandboxd image pull NAME' does so on the machine of the service",
+    ),
+    (&["image", "load", "import"], IMAGES),
+    (
+        &["rmi"],
+        "'sbx template rm' and 'sbx snapshot rm' delete your own; 'sandboxd image remove NAME' removes an image on the machine of the service",
+    ),
+    (&["tag", "push"], "'sbx build -t NAME' names a template; templates stay in the service"),
+    (
+        &["save", "export"],
+        "'sbx snapshot create SANDBOX' stores the disk; 'sbx cp SANDBOX:DIR -' prints a tar archive",
+    ),
+    (&["volume"], COPIES),
+    (
+        &["system", "prune"],
+        "'sbx usage' shows what you use; 'sbx rm', 'sbx snapshot rm' and 'sbx template rm' free it",
+    ),
+    (&["buildx", "builder"], "'sbx build -t NAME [PATH]' builds a template from a Dockerfile"),
+    (&["version"], "'sbx --version' prints the version of sbx, 'sbx info' that of the service"),
+    (&["remove", "delete", "terminate", "destroy"], "'sbx rm SANDBOX' terminates a sandbox"),
+    (&["sh", "bash", "ssh", "enter"], "'sbx shell SANDBOX' opens a terminal"),
+    (&["serve", "daemon"], "'sandboxd serve' starts the service"),
+];
+
+/// Options of Docker's commands that those of sbx do not have.
+const OPTIONS: &[(Names, Names, &str)] = &[
+    (
+        &["run"],
+        &["-d", "--detach"],
+        "'sbx create IMAGE' starts a sandbox that stays, and 'sbx exec --detach SANDBOX COMMAND' a command in it",
+    ),
+    (
+        &["run", "create"],
+        &["-p", "--publish", "-P", "--publish-all", "--expose"],
+        "'sbx expose SANDBOX PORT' gives a port a URL; 'sbx create' starts a sandbox that stays",
+    ),
+    (
+        &["run", "create"],
+        &["-u", "--user"],
+        "commands run as root; -u of 'sbx exec' runs one as another user of the sandbox",
+    ),
+    (
+        &["run", "create"],
+        &["--entrypoint"],
+        "the entrypoint of an image is not used: write the program after the image",
+    ),
+    (&["run", "create", "exec"], &["--env-file"], "-e NAME=VALUE sets a variable, and -e NAME passes yours"),
+    (
+        &["run", "create"],
+        &["--hostname"],
+        "the host name is made from the id of the sandbox; --name names the sandbox",
+    ),
+    (
+        &["run", "create", "exec"],
+        &[
+            "--privileged",
+            "--cap-add",
+            "--cap-drop",
+            "--device",
+            "--gpus",
+            "--security-opt",
+            "--runtime",
+            "--userns",
+        ],
+        NO_PRIVILEGES,
+    ),
+    (&["run", "create"], &["--mount", "--volumes-from", "--tmpfs"], COPIES),
+    (&["create"], &["-v", "--volume"], COPIES),
+    (
+        &["run", "create"],
+        &["--restart"],
+        "a sandbox ends at its timeout; --pause-on-timeout of 'sbx create' pauses it instead",
+    ),
+    (
+        &["run", "create", "build"],
+        &["--pull"],
+        "a missing image is pulled; 'sandboxd image pull NAME' on the machine of the service pulls it again",
+    ),
+    (
+        &["run", "create", "build"],
+        &["--platform"],
+        "leave it out: sandboxes and images have the architecture of the service's host",
+    ),
+    (&["run", "create"], &["--init"], "leave it out: every sandbox has an init process"),
+    (&["build"], &["--target"], "the last stage of the Dockerfile is built"),
+    (
+        &["build"],
+        &["--rm", "--progress", "--load", "--push"],
+        "leave it out: it has no meaning for templates",
+    ),
+    (
+        &["logs"],
+        &["--tail", "-n", "--since", "--until", "-t", "--timestamps"],
+        "'sbx logs SANDBOX EXECUTION' prints the stored output: pipe it to 'tail'",
+    ),
+    (&["ps"], &["-a", "--all", "-q", "--quiet", "-f", "--filter", "--format"], PROCESSES),
+    (&["ls"], &["-f", "--filter"], "--state, --image and --metadata select sandboxes"),
+    (&["ls"], &["--no-trunc"], "--wide shows more, --json everything"),
+    (&["ls", "images", "inspect", "info", "events"], &["--format"], TABLES),
+    (&["inspect"], &["-f"], TABLES),
+    (&["images"], &["-q", "--quiet", "-f", "--filter"], TABLES),
+    (&["rm"], &["-v", "--volumes"], "leave it out: the disk ends with its sandbox"),
+    (&["cp"], &["-r", "-R", "-a", "--archive"], "leave it out: directories are copied with all they contain"),
+];
+
+/// Arguments that a command of Docker can do without.
+const MISSING: &[(&str, &str, &str)] = &[
+    ("ps", "<SANDBOX>", PROCESSES),
+    ("run", "<COMMAND>...", "the CMD of an image is not used: write the command, or -it for a shell"),
+    ("exec", "<COMMAND>...", "'sbx shell SANDBOX' opens a terminal"),
+    (
+        "kill",
+        "<EXECUTION>...",
+        "'sbx rm SANDBOX' terminates the sandbox; 'sbx logs SANDBOX' lists executions",
+    ),
+    ("logs", "<EXECUTION>", "'sbx logs SANDBOX' lists executions"),
+];
+
+/// Values that Docker accepts: the command, a part of the argument, and the hint.
+const VALUES: &[(Names, &str, &str)] = &[
+    (&["expose"], "<PORT>", "only the port in the sandbox: it gets a URL instead of a port of the host"),
+    (&["run", "create"], "--metadata", "-m adds a tag; --memory 4g sets the memory"),
+    (&["run", "create"], "--network", NETWORKS),
+];
+
+/// Adds the hint for a user of Docker, if there is one. `words`: the command line without the name of the program.
+pub fn explain(error: &mut clap::Error, words: &[String]) {
+    let Some(hint) = hint(error, words) else { return };
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.remove(ContextKind::SuggestedArg);
+    if error.kind() == ErrorKind::UnknownArgument {
+        // It has the option that clap guesses.
+        error.remove(ContextKind::Usage);
+    }
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+}
+
+fn hint(error: &clap::Error, words: &[String]) -> Option<&'static str> {
+    match (error.kind(), error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(name)), _) => {
+            let at = words.iter().position(|word| word == name)?;
+            match command(&words[..at]) {
+                Some(command) => (command == "network").then_some(NETWORKS),
+                None => COMMANDS.iter().find(|(names, _)| has(names, name)).map(|(_, hint)| *hint),
+            }
+        }
+        (ErrorKind::UnknownArgument, _, Some(ContextValue::String(option))) => {
+            let (command, option) = (command(words)?, option.split('=').next()?);
+            let row =
+                OPTIONS.iter().find(|(commands, options, _)| has(commands, &command) && has(options, option));
+            row.map(|(.., hint)| *hint)
+        }
+        (ErrorKind::MissingRequiredArgument, _, Some(ContextValue::Strings(missing))) => {
+            let (command, [argument]) = (command(words)?, missing.as_slice()) else { return None };
+            let row = MISSING.iter().find(|(name, needed, _)| command == *name && argument == needed);
+            row.map(|(.., hint)| *hint)
+        }
+        (ErrorKind::ValueValidation, _, Some(ContextValue::String(argument))) => {
+            let command = command(words)?;
+            let row =
+                VALUES.iter().find(|(commands, part, _)| has(commands, &command) && argument.contains(*part));
+            row.map(|(.., hint)| *hint)
+        }
+        _ => None,
+    }
+}
+
+fn has(names: &[&str], name: &str) -> bool {
+    names.contains(&name)
+}
+
+/// The name of the first command of sbx among the words.
+fn command(words: &[String]) -> Option<String> {
+    let root = Cli::command();
+    words.iter().find_map(|word| root.find_subcommand(word)).map(|found| found.get_name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn refusal(line: &str) -> String {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let mut error = Cli::try_parse_from(["sbx".to_owned()].into_iter().chain(words.clone())).unwrap_err();
+        explain(&mut error, &words);
+        error.to_string()
+    }
+
+    #[test]
+    fn what_docker_has_is_named_as_sbx_has_it() {
+        for (line, part) in [
+            ("stop web", "'sbx pause SANDBOX'"),
+            ("start web", "'sbx resume SANDBOX'"),
+            ("commit web mine", "'sbx snapshot create"),
+            ("pull python:3.12", "'sandboxd image pull NAME'"),
+            ("container ls", "'sbx ls'"),
+            ("--json stats", "'sbx top SANDBOX'"),
+            ("network ls", "--network"),
+            ("ps", "'sbx ls'"),
+            ("ps -aq", "'sbx ls'"),
+            ("run -d --name web img sleep 9", "'sbx create IMAGE'"),
+            ("run -p 8080:80 img serve", "'sbx expose SANDBOX PORT'"),
+            ("run --publish=80 img serve", "'sbx expose SANDBOX PORT'"),
+            ("run -u nobody img id", "'sbx exec'"),
+            ("run --privileged img id", "--isolation"),
+            ("run --network host img id", "'sbx network allow'"),
+            ("run -m 4g img id", "--memory 4g"),
+            ("run img", "CMD"),
+            ("kill web", "'sbx rm SANDBOX'"),
+            ("logs -f web", "'sbx logs SANDBOX'"),
+            ("logs --tail 10 web ex_1", "'tail'"),
+            ("expose web 8080:80", "URL"),
+            ("cp -r . web:", "leave it out"),
+            ("inspect -f x web", "--json"),
+            ("rm -fv web", "leave it out"),
+        ] {
+            let text = refusal(line);
+            assert!(text.contains("tip: ") && text.contains(part), "{line}: {text}");
+            assert!(!text.contains("similar") && !text.contains("as a value"), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn other_mistakes_have_the_suggestions_of_clap() {
+        for (line, part) in [
+            ("exce web ls", "'exec'"),
+            ("run --memmory 4g img ls", "'--memory'"),
+            ("snapshot stop web", "'stop'"),
+            ("exec web", "'sbx shell SANDBOX'"),
+            ("run", "<IMAGE>"),
+        ] {
+            assert!(refusal(line).contains(part), "{line}: {}", refusal(line));
+        }
+    }
+
+    #[test]
+    fn hints_name_commands_that_exist() {
+        let all = COMMANDS.iter().map(|(_, hint)| *hint).chain(OPTIONS.iter().map(|(.., hint)| *hint));
+        let all =
+            all.chain(MISSING.iter().map(|(.., hint)| *hint)).chain(VALUES.iter().map(|(.., hint)| *hint));
+        for hint in all {
+            for rest in hint.split("'sbx ").skip(1) {
+                let name = rest.split([' ', '\'']).next().unwrap();
+                assert!(name.starts_with('-') || Cli::command().find_subcommand(name).is_some(), "{hint}");
+            }
+        }
+        for (names, _) in COMMANDS {
+            assert!(names.iter().all(|name| Cli::command().find_subcommand(name).is_none()), "{names:?}");
+        }
+    }
+}
