@@ -39,4 +39,4 @@ pub use service::{Answer, Application, PeerAddr};
 pub use settings::Limits;
 pub use sockets::{BindError, bind, raise_file_limit};
 pub use takeover::{Takeover, UpgradedStream};
-pub use tls::{Certificate, SelfSigned, Tls, TlsConfig, TlsError};
+pub use tls::{Certificate, SelfSigned, Tls, TlsConfig, TlsError, is_certificate_name};

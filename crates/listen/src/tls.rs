@@ -31,6 +31,11 @@ pub struct SelfSigned {
     pub names: Vec<String>,
 }
 
+/// Whether a self-signed certificate can be for this name: a DNS name, also with `*.` in front, or an IP address.
+pub fn is_certificate_name(name: &str) -> bool {
+    self_signed::is_name(name)
+}
+
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {

@@ -53,7 +53,7 @@ pub enum Command {
     /// Print the OpenAPI document of the API
     #[command(hide = true)]
     Openapi,
-    /// Check the configuration
+    /// Check the configuration, or print all its keys
     #[command(subcommand)]
     Config(ConfigCommand),
 }
@@ -124,7 +124,7 @@ pub enum KeyCommand {
     },
     /// Revoke a key; a running daemon refuses it within a second
     Revoke {
-        /// Id of the key, as shown by 'sandboxd key list'
+        /// Id of the key, as shown by 'sandboxd key list', or the key itself
         id: String,
     },
 }
@@ -149,10 +149,9 @@ pub struct EgressCheckArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print all errors of the configuration; exit with 0 if there is none, and 1 otherwise
+    /// Print the errors of the configuration; exit with 0 if there is none, and 1 otherwise
     Check,
     /// Print every key with its type, default and meaning
-    #[command(hide = true)]
     Reference,
 }
 

@@ -54,7 +54,13 @@ pub fn file(global: &Global) -> Option<&Path> {
 /// Reads and checks the configuration.
 pub fn load(global: &Global) -> Result<Config, Problems> {
     let Some(file) = file(global) else { return complete(Config::default(), global) };
-    read(file).and_then(|config| complete(config, global)).map_err(|problems| problems.in_file(file))
+    read(file).and_then(|config| complete(config, global)).map_err(|problems| locate(problems, file))
+}
+
+/// Adds the file, and the lines of the keys that the errors name.
+pub fn locate(problems: Problems, file: &Path) -> Problems {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    problems.at_lines(|message| keys::line_of_message(&text, message)).in_file(file)
 }
 
 /// Adds the flags and checks everything.

@@ -53,9 +53,10 @@ pub fn run(config: &Config) -> ExitCode {
     if findings.iter().all(|finding| finding.verdict != Verdict::Bad) {
         findings.push(trial::file_systems(config));
     }
-    print!("{}", report(&findings));
     let works = findings.iter().all(|finding| finding.verdict != Verdict::Bad);
-    println!("{}", if works { "sandboxes can run here" } else { "sandboxes cannot run here yet" });
+    let verdict = if works { "sandboxes can run here" } else { "sandboxes cannot run here yet" };
+    // The exit code says it, too.
+    let _ = crate::stdout::print(&format!("{}{verdict}\n", report(&findings)));
     if works { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -40,6 +40,7 @@ mod request_id;
 mod routes;
 mod service;
 mod sse;
+mod stdout;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod wall_clock;

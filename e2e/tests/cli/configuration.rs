@@ -76,8 +76,8 @@ tls = true
         Configuration::new("[http]\nhandshake_seconds = 0\n[log]\nlevel = \"loud=very\"\n").check();
     assert_eq!(code, Some(1));
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert_eq!(lines[0], ": http.handshake_seconds is 0; it must be 1 to 300");
-    assert!(lines[1].starts_with(": log.level is 'loud=very'; it must be error, warn"), "{}", lines[1]);
+    assert_eq!(lines[0], ":2: http.handshake_seconds is 0; it must be 1 to 300");
+    assert!(lines[1].starts_with(":4: log.level is 'loud=very'; it must be error, warn"), "{}", lines[1]);
 }
 
 #[test]
@@ -106,8 +106,34 @@ fn files_that_cannot_be_read_are_errors() {
     let (code, lines) = tls.check();
     let key = tls.0.path().join("tls/key.pem");
     assert_eq!((code, lines.len()), (Some(1), 1));
-    let expected = format!(": http.tls_key is '{}', which cannot be read: No such file", key.display());
+    let expected = format!(":4: http.tls_key is '{}', which cannot be read: No such file", key.display());
     assert!(lines[0].starts_with(&expected), "{}", lines[0]);
+}
+
+#[test]
+fn files_that_a_start_refuses_are_errors() {
+    let content = "[http]\ntls = \"files\"\ntls_cert = \"cert.pem\"\ntls_key = \"cert.pem\"\n[images]\n\"mine\" = [\"ubuntu\"]\n";
+    let tls = Configuration::new(content);
+    std::fs::write(tls.0.path().join("cert.pem"), "").unwrap();
+    let (code, lines) = tls.check();
+    assert_eq!((code, lines.len()), (Some(1), 2), "{lines:?}");
+    assert!(
+        lines[0].starts_with(":3: http.tls_cert: ") && lines[0].contains("BEGIN CERTIFICATE"),
+        "{}",
+        lines[0]
+    );
+    assert!(lines[1].starts_with(":6: images.\"mine\": image source 'ubuntu' is invalid"), "{}", lines[1]);
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    // starts: sandboxd
+    let mut command = Command::new(root().join("target/bin/sandboxd"));
+    command.args(["config", "reference"]).stdin(Stdio::null()).stdout(writer);
+    let output = command.output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
 
 #[test]

@@ -66,6 +66,11 @@ pub fn check_stored(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
     if own.names.iter().all(covers) { Verdict::Keep } else { Verdict::Create("the names have changed") }
 }
 
+/// Whether a certificate can be for this name or address. `*.NAME` stands for the names right below.
+pub fn is_name(name: &str) -> bool {
+    ServerName::try_from(example(name)).is_ok()
+}
+
 /// A name that the certificate must cover; for a wildcard a name below it.
 fn example(name: &str) -> String {
     let parent = name.strip_prefix("*.").filter(|parent| !parent.is_empty());
@@ -81,7 +86,7 @@ pub fn create(own: &SelfSigned, now: OffsetDateTime) -> Result<(), TlsError> {
     if own.names.is_empty() {
         return Err(bad("there are none".into()));
     }
-    if let Some(name) = own.names.iter().find(|name| ServerName::try_from(example(name)).is_err()) {
+    if let Some(name) = own.names.iter().find(|name| !is_name(name)) {
         return Err(bad(format!("{name:?} is neither").into()));
     }
     let mut params = CertificateParams::new(own.names.clone()).map_err(|e| bad(e.into()))?;

@@ -8,8 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::app::catalogue;
 use crate::cli::Global;
-use crate::config::{self, Config, Problem, Problems};
+use crate::config::{self, Config, Problem, Problems, Tls};
+use crate::stdout;
 
 const INVALID: u8 = 1;
 
@@ -17,11 +19,11 @@ pub fn run(global: &Global) -> Result<ExitCode> {
     let file = config::file(global);
     match config::load(global).and_then(|config| check_files(&config, file)) {
         Ok(()) => {
-            println!("{}", valid(file));
+            stdout::print(&format!("{}\n", valid(file)))?;
             Ok(ExitCode::SUCCESS)
         }
         Err(problems) => {
-            problems.lines().for_each(|line| println!("{line}"));
+            stdout::print(&problems.lines().map(|line| line + "\n").collect::<String>())?;
             Ok(ExitCode::from(INVALID))
         }
     }
@@ -34,7 +36,7 @@ fn valid(file: Option<&Path>) -> String {
     }
 }
 
-/// Opens the files that the service would read at its start.
+/// Reads what the service would read at its start: certificate and key, and the sources of images.
 fn check_files(config: &Config, file: Option<&Path>) -> Result<(), Problems> {
     let mut problems = Vec::new();
     for (key, path) in config.named_files() {
@@ -43,8 +45,17 @@ fn check_files(config: &Config, file: Option<&Path>) -> Result<(), Problems> {
             problems.push(Problem { line: None, message });
         }
     }
+    if problems.is_empty() && config.http.tls == Tls::Files {
+        let (certificate, key) = (config.http.tls_cert.clone(), config.http.tls_key.clone());
+        if let Err(error) = listen::Tls::load(listen::TlsConfig::Own { certificate, key }) {
+            problems.push(Problem { line: None, message: format!("http.tls_cert: {error}") });
+        }
+    }
+    if let Err(error) = catalogue(config) {
+        problems.push(Problem { line: None, message: format!("{error:#}") });
+    }
     Problems::check(problems).map_err(|problems| match file {
-        Some(file) => problems.in_file(file),
+        Some(file) => config::locate(problems, file),
         None => problems,
     })
 }

@@ -5,6 +5,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 pub fn run() -> Result<ExitCode> {
-    print!("{}", crate::config::reference()?);
+    crate::stdout::print(&crate::config::reference()?)?;
     Ok(ExitCode::SUCCESS)
 }

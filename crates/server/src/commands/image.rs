@@ -15,7 +15,7 @@ use crate::app::{catalogue, images_lock, make_private_dir, open_existing_images,
 use crate::cli::ImageCommand;
 use crate::config::Config;
 use crate::layers_in_use::layers_in_use;
-use crate::progress;
+use crate::{progress, stdout};
 
 pub async fn run(config: &Config, command: ImageCommand) -> Result<ExitCode> {
     match command {
@@ -88,16 +88,18 @@ fn line_of(added: &AddedPattern) -> String {
 
 async fn list(images: &Images, catalogue: &Catalogue) -> Result<()> {
     for image in images.list().await? {
-        print!("{}", describe(&image));
+        stdout::print(&describe(&image))?;
     }
     let here: HashSet<String> = images.list().await?.iter().map(|image| image.name.clone()).collect();
     for name in images.names() {
         if !here.contains(&name) {
             match catalogue.sources(&name) {
-                Some([_, ..]) => {
-                    println!("{name}\n  not on this host; pull it with 'sandboxd image pull {name}'");
-                }
-                _ => println!("{name}\n  has no source; set one under [images] in the configuration"),
+                Some([_, ..]) => stdout::print(&format!(
+                    "{name}\n  not on this host; pull it with 'sandboxd image pull {name}'\n"
+                ))?,
+                _ => stdout::print(&format!(
+                    "{name}\n  has no source; set one under [images] in the configuration\n"
+                ))?,
             }
         }
     }

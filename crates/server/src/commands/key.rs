@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use rules::TimeMs;
+use rules::{KeyText, TimeMs};
 use serde_json::json;
 use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
 
 use crate::app::{open_existing_store, open_store};
 use crate::cli::{KeyCommand, KeyFormat};
 use crate::config::Config;
+use crate::keyring::hash_of;
 use crate::new_key::{NewKey, new_text, register};
+use crate::stdout;
 use crate::wall_clock::now;
 
 pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
@@ -29,7 +31,11 @@ async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
         KeyCommand::Create { account, scopes, label, expires, limits, format } => {
             let text = new_text();
             let valid_ms = expires.map(|lifetime| lifetime.ms);
-            register(store, &text, NewKey { account, scopes, label, valid_ms, limits }).await?;
+            let is_known = store.keys().await?.iter().any(|key| key.account == account);
+            let key = register(store, &text, NewKey { account, scopes, label, valid_ms, limits }).await?;
+            if !is_known {
+                eprintln!("sandboxd: '{}' is a new account", key.account);
+            }
             match format {
                 KeyFormat::Native => println!("{}", text.as_str()),
                 KeyFormat::E2b => println!("{}", text.e2b_text()),
@@ -37,10 +43,11 @@ async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
         }
         KeyCommand::List { json: true } => {
             let keys: Vec<_> = store.keys().await?.iter().map(as_json).collect();
-            println!("{}", serde_json::to_string_pretty(&keys)?);
+            stdout::print(&format!("{}\n", serde_json::to_string_pretty(&keys)?))?;
         }
-        KeyCommand::List { json: false } => print!("{}", table(&store.keys().await?)),
+        KeyCommand::List { json: false } => stdout::print(&table(&store.keys().await?))?,
         KeyCommand::Revoke { id } => {
+            let id = id_of(store, id).await?;
             let revoked =
                 store.commit(Batch::new().with(Write::RevokeKey { id: id.clone(), at: now() })).await;
             match revoked {
@@ -53,6 +60,17 @@ async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The id of a key that is given by its id, or by its text, as a key that leaked is.
+async fn id_of(store: &dyn Store, given: String) -> Result<String> {
+    let Ok(text) = KeyText::parse_any(&given) else { return Ok(given) };
+    let hash = hash_of(&text);
+    match store.keys().await?.into_iter().find(|key| key.hash == hash) {
+        Some(key) => Ok(key.id),
+        // The message does not repeat the key.
+        None => bail!("this service does not have that key; 'sandboxd key list' shows all ids"),
+    }
 }
 
 fn as_json(key: &KeyRecord) -> serde_json::Value {
@@ -109,7 +127,30 @@ fn cells(key: &KeyRecord) -> [String; 9] {
 
 #[cfg(test)]
 mod tests {
+    use rules::KeyLimits;
+    use store::MemoryStore;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_key_is_found_by_its_id_and_by_its_text() {
+        let store = MemoryStore::new();
+        let text = new_text();
+        let new = NewKey {
+            account: "team".to_owned(),
+            scopes: "read".parse().unwrap(),
+            label: None,
+            valid_ms: None,
+            limits: KeyLimits::default(),
+        };
+        let id = register(&store, &text, new).await.unwrap().id;
+        for given in [id.clone(), text.as_str().to_owned(), text.e2b_text()] {
+            assert_eq!(id_of(&store, given).await.unwrap(), id);
+        }
+        let other = new_text();
+        let error = id_of(&store, other.as_str().to_owned()).await.unwrap_err().to_string();
+        assert!(!error.contains(other.as_str()), "{error}");
+    }
 
     #[test]
     fn columns_stand_below_their_headings() {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::bounds::within;
 use super::problems::{Problem, Problems};
@@ -140,6 +141,14 @@ impl Http {
             self.tls != Tls::SelfSigned || !self.tls_names.is_empty(),
             "http.tls_names is empty; a certificate needs a name or an address"
         );
+        if self.tls == Tls::SelfSigned {
+            for name in &self.tls_names {
+                ensure!(
+                    listen::is_certificate_name(name),
+                    "http.tls_names has '{name}'; it must be a name such as sandboxes.example.com or *.example.com, or an address, without a port"
+                );
+            }
+        }
         self.proxies()?;
         self.origins()?;
         ensure!(
@@ -186,11 +195,18 @@ impl Log {
     fn check(&self) -> Result<()> {
         let level = &self.level;
         ensure!(
-            EnvFilter::builder().parse(level).is_ok() && !level.trim().is_empty(),
+            EnvFilter::builder().parse(level).is_ok()
+                && !level.trim().is_empty()
+                && level.split(',').all(sets_level),
             "log.level is '{level}'; it must be error, warn, info, debug or trace, or a filter such as 'info,engine=debug'"
         );
         Ok(())
     }
+}
+
+/// Whether this part of a filter sets a level. A word that is none would be a module, and turn off all other messages.
+fn sets_level(directive: &str) -> bool {
+    directive.contains(['=', '[', ']', '}']) || directive.trim().parse::<LevelFilter>().is_ok()
 }
 
 impl super::values::Ports {

@@ -20,7 +20,7 @@ const SECRET: &str = "secret";
 /// What the reference says of a text without rules.
 const PLAIN_TEXT: &str = "text";
 /// The similarity (0 to 1) from which on a known key is suggested.
-const ALIKE: f64 = 0.6;
+const ALIKE: f64 = 0.75;
 /// The most tables that are named for one key.
 const TABLES_MAX: usize = 4;
 
@@ -57,6 +57,26 @@ pub fn of_value(text: &str, given: &DeTable<'_>, error: &toml::de::Error) -> Pro
         }
     };
     Problem { line: span.map(|span| line_of(text, &span)), message }
+}
+
+/// The line of the key that the message of a check begins with: `KEY is …`, `KEY: …` or `in KEY: …`. For a missing key that of its table.
+pub fn line_of_message(text: &str, message: &str) -> Option<usize> {
+    let given = DeTable::parse(text).ok()?;
+    let named = message.strip_prefix("in ").unwrap_or(message);
+    named_at(given.get_ref(), named).map(|span| line_of(text, &span))
+}
+
+fn named_at(given: &DeTable<'_>, named: &str) -> Option<Range<usize>> {
+    given.iter().find_map(|(key, value)| {
+        let name: &str = key.get_ref();
+        let quoted = format!("\"{name}\"");
+        let rest = named.strip_prefix(quoted.as_str()).or_else(|| named.strip_prefix(name))?;
+        match (rest.strip_prefix('.'), value.get_ref()) {
+            (Some(inner), DeValue::Table(table)) => named_at(table, inner).or_else(|| Some(key.span())),
+            (None, _) if rest.starts_with([' ', ':']) => Some(key.span()),
+            _ => None,
+        }
+    })
 }
 
 struct Comparison<'a> {

@@ -37,6 +37,16 @@ impl Problems {
         self
     }
 
+    /// Gives each error without a line the one that `line_of` finds for its message.
+    #[must_use]
+    pub fn at_lines(mut self, line_of: impl Fn(&str) -> Option<usize>) -> Self {
+        for problem in &mut self.list {
+            problem.line = problem.line.or_else(|| line_of(&problem.message));
+        }
+        self.list.sort_by_key(|problem| problem.line);
+        self
+    }
+
     /// Each error as `FILE:LINE: MESSAGE`, as editors read it.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.list.iter().map(move |problem| {

@@ -34,7 +34,8 @@ config.toml:4: unknown key 'limits.pids_max'; did you mean the one in [runtime]?
 config.toml:7: unknown key 'http.lisen'; did you mean 'http.listen'?
 ```
 
-It also reads the files that the configuration names, such as certificates. `sandboxd doctor` checks the host.
+Unknown keys and wrong types are reported first, then words that a key does not allow, then values out of their range. The
+check also reads the files that the configuration names: a certificate must fit its key. `sandboxd doctor` checks the host.
 
 | Flag | Environment | Key |
 |---|---|---|

@@ -47,6 +47,11 @@ fn a_mistyped_key_names_the_nearest() {
     }
     let nothing_alike = parse("[log]\nzzz = 1").unwrap_err().to_string();
     assert_eq!(nothing_alike, "line 2: unknown key 'log.zzz'; known here: format, level");
+    let of_another_program = parse("[server]\nport = 1").unwrap_err().to_string();
+    assert!(
+        of_another_program.starts_with("line 1: unknown key 'server'; known here: "),
+        "{of_another_program}"
+    );
 }
 
 #[test]
@@ -127,6 +132,33 @@ fn a_value_of_a_wrong_type_says_what_is_expected() {
     }
     let broken = parse("[http]\nlisten = 0.0.0.0:8443\n").unwrap_err().to_string();
     assert!(broken.starts_with("line 2: this is not valid TOML: "), "{broken}");
+}
+
+#[test]
+fn messages_of_checks_get_the_lines_of_their_keys() {
+    let text = r#"
+[http]
+tls = "files"
+tls_cert = "/x"
+[images]
+"a:1" = ["x"]
+[images.accounts.acme]
+allow = []
+[quotas]
+accounts.acme = { streams = 5 }
+"#;
+    for (message, line) in [
+        ("http.tls is 'files'; it must be …", Some(3)),
+        ("http.tls_cert: the certificate …", Some(4)),
+        ("http.tls_key is missing; …", Some(2)),
+        ("images.\"a:1\": image source 'x' is invalid", Some(6)),
+        ("in images.accounts.\"acme\".allow: 'x' is no pattern", Some(8)),
+        ("in quotas.accounts.\"acme\": quotas.streams is 5", Some(10)),
+        ("log.level is 'x'", None),
+        ("cannot be read: No such file", None),
+    ] {
+        assert_eq!(keys::line_of_message(text, message), line, "{message}");
+    }
 }
 
 /// As docs/configuration.md shows them.
@@ -229,12 +261,20 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
         ("[http]\ntls = \"files\"", "http.tls_cert", "PEM"),
         ("[http]\ntls_cert = \"/x\"", "http.tls_cert", "files"),
         ("[http]\ntls_names = []", "http.tls_names", "name"),
+        ("[http]\ntls_names = [\"localhost:8443\"]", "http.tls_names has 'localhost:8443'", "without a port"),
+        (
+            "[http]\ntls_names = [\"*.example.com\", \"https://a.example\"]",
+            "'https://a.example'",
+            "without a port",
+        ),
         ("[http]\ntls = \"off\"\ntrusted_proxies = [\"10.0.0.0/40\"]", "http.trusted_proxies", "10.0.0.0/40"),
         ("[http]\nallowed_origins = [\"app.example.com\"]", "http.allowed_origins", "app.example.com"),
         ("[http]\ntls = \"off\"\nlisten = \"0.0.0.0:80\"", "http.listen", "trusted_proxies"),
         ("[http]\nmax_connections = 0", "http.max_connections", "1 to 1000000"),
         ("[limits]\nread_per_minute = 1000001", "limits.read_per_minute", "0 to 1000000"),
         ("[log]\nlevel = \"loud=very\"", "log.level", "error, warn"),
+        ("[log]\nlevel = \"verbose\"", "log.level is 'verbose'", "error, warn"),
+        ("[log]\nlevel = \"info,engine\"", "log.level", "engine=debug"),
         ("[metrics]\nlisten = \"x\"", "metrics.listen", "port"),
         ("[egress]\nresolver = \"dns.example\"", "egress.resolver", "192.0.2.53:5353"),
         (
