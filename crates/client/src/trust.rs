@@ -9,9 +9,11 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
 
@@ -45,13 +47,7 @@ impl Trust {
         let mut roots = RootCertStore::empty();
         match self {
             Self::Pinned(fingerprint) => return config_with(Arc::new(Pin(*fingerprint))),
-            Self::Certificates(all) => {
-                for one in all {
-                    roots.add(one.clone()).map_err(|error| {
-                        Error::configuration("the certificate to trust is invalid").caused_by(error)
-                    })?;
-                }
-            }
+            Self::Certificates(all) => return config_with(Arc::new(Given::new(all)?)),
             // Unusable certificates of the machine are skipped; if none is left, the handshake fails.
             Self::System => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -178,6 +174,28 @@ impl std::error::Error for BadFingerprint {}
 #[derive(Debug)]
 struct Pin(Fingerprint);
 
+/// Accepts what a given certificate has signed, and the given certificates themselves.
+#[derive(Debug)]
+struct Given {
+    certificates: Vec<CertificateDer<'static>>,
+    authorities: Arc<WebPkiServerVerifier>,
+}
+
+impl Given {
+    fn new(all: &[CertificateDer<'static>]) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        for one in all {
+            roots.add(one.clone()).map_err(|error| {
+                Error::configuration("the certificate to trust is invalid").caused_by(error)
+            })?;
+        }
+        let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+            .build()
+            .map_err(|error| Error::configuration("cannot set up TLS").caused_by(error))?;
+        Ok(Self { certificates: all.to_vec(), authorities })
+    }
+}
+
 /// Records the certificate and rejects it.
 #[derive(Debug)]
 struct Look(Arc<Mutex<Option<Fingerprint>>>);
@@ -223,6 +241,53 @@ impl ServerCertVerifier for Pin {
     }
 }
 
+impl ServerCertVerifier for Given {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        let verified =
+            self.authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            // `openssl req -x509` makes the certificate of an authority, which is refused as that of a service. Wrong dates are
+            // another error, which comes first.
+            Err(rustls::Error::InvalidCertificate(CertificateError::Other(_)))
+                if self.certificates.iter().any(|given| given[..] == end_entity[..]) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities.supported_verify_schemes()
+    }
+}
+
 impl ServerCertVerifier for Look {
     fn verify_server_cert(
         &self,
@@ -257,5 +322,60 @@ impl ServerCertVerifier for Look {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Of `openssl req -x509 -subj /CN=t -addext subjectAltName=DNS:localhost`, valid from 2026 on for a hundred years.
+    const OF_OPENSSL: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBhTCCASugAwIBAgIUEAf+aVEhwzJlrx4XSNKK/yAfN6AwCgYIKoZIzj0EAwIw
+DDEKMAgGA1UEAwwBdDAgFw0yNjExMjcyMjM2MzVaGA8yMTI2MTEwMzIyMzYzNVow
+DDEKMAgGA1UEAwwBdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABLQMJ8JxGnhe
+6pS5uB2KMSCDDgSjPG6DRI57Tfhob9kQcpCLMe4fbC4ApmpIDKfUWAgsp/pHBe14
+dpGN07PGc/6jaTBnMB0GA1UdDgQWBBRGmP6VrYpWUPo1Vot4+HUxuMJgSDAfBgNV
+HSMEGDAWgBRGmP6VrYpWUPo1Vot4+HUxuMJgSDAPBgNVHRMBAf8EBTADAQH/MBQG
+A1UdEQQNMAuCCWxvY2FsaG9zdDAKBggqhkjOPQQDAgNIADBFAiEAkTQzIALAy8O6
+GivHKRYxCE4pBkwqOqsZJaRG99JEfj8CIBONjL4DdJRYN+qf7lksP79DfLAJLMpJ
+eGY+tmEJ/mHP
+-----END CERTIFICATE-----
+";
+    const IN_2033: u64 = 2_000_000_000;
+    const IN_2001: u64 = 1_000_000_000;
+
+    fn verified(
+        trusted: &Given,
+        certificate: &CertificateDer<'_>,
+        name: &str,
+        at: u64,
+    ) -> Option<CertificateError> {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(at));
+        match trusted.verify_server_cert(certificate, &[], &name, &[], now) {
+            Ok(_) => None,
+            Err(rustls::Error::InvalidCertificate(error)) => Some(error),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_given_certificate_is_trusted_although_it_is_that_of_an_authority() {
+        let Some(Trust::Certificates(all)) = Trust::pem(OF_OPENSSL.as_bytes()) else {
+            panic!("no certificate")
+        };
+        let trusted = Given::new(&all).unwrap();
+        assert_eq!(verified(&trusted, &all[0], "localhost", IN_2033), None);
+        let name = verified(&trusted, &all[0], "a.example", IN_2033);
+        assert!(matches!(name, Some(CertificateError::NotValidForNameContext { .. })), "{name:?}");
+        let dates = verified(&trusted, &all[0], "localhost", IN_2001);
+        assert!(matches!(dates, Some(CertificateError::NotValidYetContext { .. })), "{dates:?}");
+        let mut other = all[0].to_vec();
+        *other.last_mut().unwrap() ^= 1;
+        assert!(verified(&trusted, &other.into(), "localhost", IN_2033).is_some());
     }
 }
