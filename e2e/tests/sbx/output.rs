@@ -72,3 +72,20 @@ async fn a_command_waits_for_a_slow_reader() {
     let logs = user.spawn(&["logs", "-f", id, execution.trim()]);
     check_lines(logs, SOME, pause, "logs -f");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_under_a_command_is_reported() {
+    let user = TestUser::new().await;
+    let id = user.stdout(&["create", Service::image(), "--timeout", "1h", "--idle", "0"]);
+    let id = id.trim();
+    let mut exec = user.spawn(&["exec", id, "--", "echo begun; sleep 2; echo ended"]);
+    let (mut output, mut text) = (BufReader::new(exec.stdout.take().unwrap()), String::new());
+    output.read_line(&mut text).unwrap();
+    user.stdout(&["pause", id]);
+    let (mut errors, mut note) = (BufReader::new(exec.stderr.take().unwrap()), String::new());
+    errors.read_line(&mut note).unwrap();
+    assert!(note.contains("the sandbox is paused") && note.contains(&format!("sbx resume {id}")), "{note}");
+    user.stdout(&["resume", id]);
+    output.read_to_string(&mut text).unwrap();
+    assert_eq!((exec.wait().unwrap().code(), text.as_str()), (Some(0), "begun\nended\n"));
+}

@@ -4,12 +4,13 @@
 //! A detached execution survives lost connections, and Ctrl-C can be sent to the command instead of killing it. A
 //! slow reader slows the command, also while sbx is disconnected, so no output is lost.
 
+use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::{Either, select};
-use sandboxd_client::{Detached, Execute};
+use sandboxd_client::{Detached, Execute, SandboxState};
 
 use super::follow::{OutputFormat, follow_detached, print_stream};
 use super::input::Raw;
@@ -20,6 +21,8 @@ use crate::output;
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the command waits while sbx is disconnected: up to the longest time limit of a command.
 const READER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often sbx looks whether the sandbox was paused under the command.
+const PAUSE_CHECK: Duration = Duration::from_secs(15);
 /// Limit for killing a command, which leaves time to remove the sandbox afterwards.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -35,6 +38,7 @@ pub async fn run_detached(
     interrupt.is_handled();
     let code = tokio::select! {
         code = follow_with_input(&command, raw, format) => code,
+        never = tell_pauses(&command) => match never {},
         code = forward_interrupt(&command, interrupt) => {
             cancel(&command).await;
             return Ok(ExitCode::from(code));
@@ -56,6 +60,24 @@ async fn follow_with_input(command: &Detached, raw: Option<Raw>, format: OutputF
             sent?;
             printing.await
         }
+    }
+}
+
+/// Says when the sandbox is paused, such as for lack of disk space: the command then waits, and its time limit does not run.
+async fn tell_pauses(command: &Detached) -> Infallible {
+    let mut was_paused = false;
+    loop {
+        tokio::time::sleep(PAUSE_CHECK).await;
+        // Without an answer the output says more.
+        let Ok(view) = command.sandbox().refresh().await else { continue };
+        let is_paused = view.state == SandboxState::Paused;
+        if is_paused && !was_paused {
+            let id = command.sandbox().id();
+            output::note(&format!(
+                "sbx: the sandbox is paused, and the command with it; 'sbx events {id}' says why, 'sbx resume {id}' continues both"
+            ));
+        }
+        was_paused = is_paused;
     }
 }
 
