@@ -2,6 +2,7 @@
 # Records what Docker makes of the Dockerfiles in crates/dockerfile/tests/corpus. Sourced by ./dev; provides cmd_docker_corpus.
 
 # The settings of an image, a line each.
+# shellcheck disable=SC2016 # $port and $name are variables of the template
 CORPUS_SETTINGS='{{range .Config.Env}}env {{.}}
 {{end}}{{with .Config.User}}user {{.}}
 {{end}}{{with .Config.WorkingDir}}workdir {{.}}
@@ -31,7 +32,9 @@ cmd_docker_corpus() {
 record_build() {
   local file=$1 context=$2 argument
   local options=(--network none --quiet --tag "$CORPUS_IMAGE" --file "$file")
-  for argument in $(sed -n 's/^#args //p' "$file"); do options+=(--build-arg "$argument"); done
+  local arguments
+  read -ra arguments < <(sed -n 's/^#args //p' "$file" | tr '\n' ' ') || true
+  for argument in ${arguments[@]+"${arguments[@]}"}; do options+=(--build-arg "$argument"); done
   if ! docker build "${options[@]}" "$context" >"$context.log" 2>&1; then
     echo fails
     rm -f "$context.log"

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::connection_error::UnknownHost;
 use crate::{Error, Result};
 
 /// Limit for connecting and the TLS handshake.
@@ -110,22 +111,6 @@ impl ServiceUrl {
     pub fn target(&self, path: &str) -> (String, String) {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         (format!("{}{path}", self.prefix), format!("{host}:{}", self.port))
-    }
-}
-
-/// The name of the host cannot be resolved.
-#[derive(Debug)]
-pub struct UnknownHost(pub io::Error);
-
-impl std::fmt::Display for UnknownHost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the name of the host cannot be resolved")
-    }
-}
-
-impl std::error::Error for UnknownHost {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
     }
 }
 

@@ -8,12 +8,27 @@
 //! https         the service answers only over HTTPS; `location` is its URL
 //! ```
 
-use std::io;
+use std::{fmt, io};
 
 use rustls::CertificateError;
 
 use crate::Error;
-use crate::connect::UnknownHost;
+
+/// The name of the host cannot be resolved.
+#[derive(Debug)]
+pub struct UnknownHost(pub io::Error);
+
+impl fmt::Display for UnknownHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of the host cannot be resolved")
+    }
+}
+
+impl std::error::Error for UnknownHost {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
 
 /// Why there was no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -42,6 +42,7 @@ mod events;
 mod exec_events;
 mod execute;
 mod files;
+mod fingerprint;
 mod follow;
 mod guard;
 mod ids;
@@ -93,6 +94,7 @@ pub use files::{
     Delete, FileBody, FileListing, FileStream, FileWatch, Files, ListFiles, MakeDirectory, Move, Pack, Read,
     Unpack, WatchEvent, Write,
 };
+pub use fingerprint::{BadFingerprint, Fingerprint};
 pub use guard::Guard;
 pub use lifecycle::{Failed, LifecycleEvent, Paused, Resumed, Started, Terminated};
 pub use list::{List, Listing};
@@ -105,4 +107,3 @@ pub use snapshots::{Fork, Snapshots, TakeSnapshot};
 pub use stream::{Output, OutputStream};
 pub use templates::{BuildLog, BuildOutput, BuildTemplate, Templates};
 pub use terminal::{Keyboard, OpenTerminal, Terminal, TerminalEvent};
-pub use trust::{BadFingerprint, Fingerprint};
