@@ -291,7 +291,7 @@ mod tests {
             env: vec![("PATH".to_owned(), "/bin".to_owned())],
             ..Default::default()
         };
-        let plan = file.plan(&Default::default(), base).unwrap();
+        let plan = file.plan(&Default::default(), &base).unwrap();
         assert_eq!(plan.steps.len(), 6);
         assert_eq!(
             plan.settings.env[1..],
@@ -313,7 +313,7 @@ mod tests {
             env: vec![("PATH".to_owned(), "/bin".to_owned())],
             ..Default::default()
         };
-        let plan = ::dockerfile::parse(&text).unwrap().plan(&Default::default(), base).unwrap();
+        let plan = ::dockerfile::parse(&text).unwrap().plan(&Default::default(), &base).unwrap();
         plan.settings.env.into_iter().collect()
     }
 
