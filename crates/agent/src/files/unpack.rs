@@ -219,10 +219,13 @@ fn file(
     let failure = || FileFailure::with(&header.name);
     let file = replace(dir, name, || rustix::fs::openat(dir, name, flags, mode)).map_err(failure())?;
     if owner.0.is_some() {
-        // A change of the owner removes the bits for other identities.
-        owner.own(dir, name).and_then(|()| rustix::fs::fchmod(&file, mode)).map_err(failure())?;
+        owner.own(dir, name).map_err(failure())?;
     }
     let filled = fill(&file, header, archive);
+    // A change of the owner and a write remove the bits for other identities.
+    if filled.is_ok() && (owner.0.is_some() || mode.intersects(Mode::SUID | Mode::SGID)) {
+        rustix::fs::fchmod(&file, mode).map_err(failure())?;
+    }
     if filled.is_err() {
         // Do not leave a partial file.
         let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
