@@ -323,7 +323,7 @@ impl<'a> Planner<'a> {
         if let Some(same) = &self.step_env {
             return Ok(Arc::clone(same));
         }
-        let all: BTreeMap<_, _> = self.args.clone().into_iter().chain(self.settings.env.clone()).collect();
+        let all: BTreeMap<_, _> = self.settings.env.iter().cloned().chain(self.args.clone()).collect();
         // A short variable takes more memory than its text.
         self.step_env_bytes +=
             all.iter().map(|(name, value)| name.len() + value.len() + VARIABLE_BYTES).sum::<usize>();
@@ -360,6 +360,7 @@ impl<'a> Planner<'a> {
                 let pairs = self.expand_pairs(line, pairs)?;
                 self.step_env = None;
                 for (name, value) in pairs {
+                    self.args.remove(&name);
                     set(&mut self.settings.env, name, value);
                     check_number(line, "variables of ENV", self.settings.env.len(), MAX_VARIABLES)?;
                 }
@@ -478,10 +479,10 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// `ENV` takes precedence over build arguments.
+    /// The later one of `ENV` and `ARG` counts: `ENV` removes the build argument.
     fn variable(&self, name: &str) -> Option<String> {
-        let env = self.settings.env.iter().find(|(known, _)| known == name).map(|(_, value)| value);
-        env.or_else(|| self.args.get(name)).cloned()
+        let env = || self.settings.env.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+        self.args.get(name).or_else(env).cloned()
     }
 
     fn expand(&self, line: usize, word: &str) -> Result<String, DockerfileError> {
