@@ -5,6 +5,8 @@
 //! A selection refers to the index of the context: many copies of a large context cost no memory. It is made when the key of its step
 //! is computed, and again when the step runs.
 
+use std::collections::BTreeMap;
+
 use api::wildcard::{Pattern, has_wildcards};
 use dockerfile::{Copy, Source};
 
@@ -23,6 +25,8 @@ const STEPS_PER_FILE: u64 = 16;
 pub struct Selection {
     /// By the names below the destination.
     files: Vec<Selected>,
+    /// The entries to which followed links lead, by the links. Apart from `files`, which would be half as large again.
+    led_to: BTreeMap<u32, u32>,
     pub target: Target,
 }
 
@@ -48,8 +52,8 @@ struct Selected {
 #[derive(Debug, Clone, Copy)]
 enum SelectedKind {
     Entry,
-    /// A link, with the entry that it leads to.
-    Followed(u32),
+    /// A link, which stands for the entry that it leads to.
+    Followed,
     Archive(Format),
     Inline,
 }
@@ -142,11 +146,9 @@ impl Selection {
             if context.index.entry(found).kind == EntryKind::Directory {
                 return self.add_below(context, copy, &target, search);
             }
-            return self.push(
-                Selected { number: rank, skipped, kind: SelectedKind::Followed(found) },
-                context,
-                copy,
-            );
+            self.led_to.insert(rank, found);
+            let link = Selected { number: rank, skipped, kind: SelectedKind::Followed };
+            return self.push(link, context, copy);
         }
         let format = if copy.extracts { format_of(context, name, entry) } else { None };
         if format.is_some() {
@@ -206,7 +208,10 @@ impl Selection {
         self.files.iter().map(move |selected| {
             let content = match selected.kind {
                 SelectedKind::Entry => Content::Entry(context.index.entry(selected.number)),
-                SelectedKind::Followed(target) => Content::Entry(context.index.entry(target)),
+                SelectedKind::Followed => {
+                    let entry = self.led_to.get(&selected.number).unwrap_or(&selected.number);
+                    Content::Entry(context.index.entry(*entry))
+                }
                 SelectedKind::Archive(format) => {
                     Content::Archive(context.index.entry(selected.number), format)
                 }
