@@ -115,14 +115,14 @@ impl Inner {
     }
 
     fn stored(&self, image: &Image, retention: ImageRetention) -> StoredImage {
-        StoredImage { layers: sized_layers(image), last_used: self.last_used_ms(&image.name), retention }
+        StoredImage { layers: sized_layers(image), last_used: self.last_used_ns(&image.name), retention }
     }
 
-    fn last_used_ms(&self, name: &str) -> u64 {
+    fn last_used_ns(&self, name: &str) -> u64 {
         let on_disk = || self.store.record_used(name).unwrap_or(UNIX_EPOCH);
         let at: SystemTime = self.cache.last_used(name).unwrap_or_else(on_disk);
         let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Removes the record of an image, and its layers that nothing else needs.
