@@ -39,7 +39,8 @@ def how_it_ended(end: Ended) -> str:
         status = f"killed by {end.signal}"
     elif end.exit_code is None:
         status = "it could not start" if end.reason is None else "killed"
-    return status if end.reason is None else f"{status}: {end.message or end.reason}"
+    # Of a signal the service says no more.
+    return status if end.reason in (None, "signal") else f"{status}: {end.message or end.reason}"
 
 
 def tail(text: str) -> str:
