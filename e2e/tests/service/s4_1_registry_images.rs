@@ -44,7 +44,7 @@ async fn images(client: &Client) -> Vec<String> {
     list["data"].as_array().unwrap().iter().map(|image| text(&image["name"])).collect()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_image_is_allowed_without_a_restart_and_pulled_once() {
     let registry = SmallRegistry::start(None).await.unwrap();
     registry.push("acme/app:1", "first").unwrap();
@@ -91,7 +91,7 @@ async fn an_image_is_allowed_without_a_restart_and_pulled_once() {
     assert_eq!(sandboxd(&service, &["image", "allowed"]), "");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_private_registry_gets_its_login_which_is_not_logged() {
     let registry = SmallRegistry::start(Some(LOGIN)).await.unwrap();
     registry.push("app:1", "private").unwrap();
@@ -116,7 +116,7 @@ async fn a_private_registry_gets_its_login_which_is_not_logged() {
     assert!(!log.contains(PACKED) && !log.contains("secret-password"), "the login is in the log");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_digest_can_be_required() {
     let registry = SmallRegistry::start(None).await.unwrap();
     let digest = registry.push("app:1", "pinned").unwrap();
@@ -133,7 +133,7 @@ async fn a_digest_can_be_required() {
     refused(&client, &other, 400, "INVALID_CONFIG").await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_image_is_refused_within_two_seconds_whatever_the_registry_does() {
     // Accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -152,7 +152,7 @@ async fn an_unknown_image_is_refused_within_two_seconds_whatever_the_registry_do
     assert_eq!(registry.count("GET"), 0, "its address is not public");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn pulls_count_against_a_quota_of_the_account() {
     let registry = SmallRegistry::start(None).await.unwrap();
     registry.push("app:1", "much").unwrap();
@@ -165,7 +165,7 @@ async fn pulls_count_against_a_quota_of_the_account() {
 }
 
 /// Three images, of which one fits into the limit.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn images_that_nothing_uses_are_removed_at_the_limit() {
     let registry = SmallRegistry::start(None).await.unwrap();
     for name in ["a", "b", "c"] {
@@ -193,7 +193,7 @@ async fn images_that_nothing_uses_are_removed_at_the_limit() {
     assert_eq!(output(&client, &of_c, "echo lives").await, "lives\n");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dockerfile_begins_with_an_image_that_the_account_may_name() {
     let registry = SmallRegistry::start(None).await.unwrap();
     let digest = registry.push("base:1", "base").unwrap();
