@@ -69,7 +69,8 @@ async fn a_long_output_is_one_object() {
     let id = id.trim();
     let command = "seq 1 500000; echo bad >&2; exit 3";
     let execution = user.stdout(&["exec", "--detach", id, "--", command]);
-    user.stdout(&["logs", "-f", id, execution.trim()]);
+    // The exit code is that of the command.
+    assert_eq!(code(&user.run(&["logs", "-f", id, execution.trim()])), 3);
     let (output, ended) = user.run_json(&["logs", id, execution.trim()]);
     let lines = output["stdout"].as_str().unwrap().lines();
     assert!(lines.eq((1..=500_000).map(|n: u32| n.to_string())) && ended == 0);

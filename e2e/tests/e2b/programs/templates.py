@@ -35,7 +35,7 @@ try:
         sandboxes.append(sandbox)
         assert sandbox.files.read("joined") == "onetwouser\n", sandbox.files.read("joined")
         assert sandbox.commands.run("cat /who", user="root").stdout == "root\n"
-        assert sandbox.commands.run("echo $GREETING").stdout == 'hello "world" $HOME\n'
+        assert sandbox.commands.run("echo $GREETING").stdout == 'hello "world" /root\n'
         assert sandbox.commands.run("stat -c %U ~/app/one.txt").stdout == "user\n"
         beat = "a=$(stat -c %y /tmp/beat); sleep 0.7; b=$(stat -c %y /tmp/beat); [ \"$a\" != \"$b\" ] && echo alive"
         assert sandbox.commands.run(beat).stdout == "alive\n"
