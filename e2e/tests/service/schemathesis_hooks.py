@@ -10,6 +10,7 @@ import schemathesis
 SHORT = 200
 WORD = re.compile(r"[!-~]{1,512}")
 NAME = re.compile(r"(?!sb_)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+SNAPSHOT = re.compile(r"snap_[0-9a-z]{20}")
 HOUR_MS = 3_600_000
 EMPTY_TAR_BYTES = 1024
 DOCKERFILE = "FROM ubuntu:24.04\nRUN true\n"
@@ -51,6 +52,9 @@ def before_call(context, case, kwargs):
         return
     if (case.method.upper(), case.path) == ("POST", "/v1/templates"):
         buildable(body)
+    if case.path == "/v1/sandboxes/{id}/rollback" and SNAPSHOT.fullmatch(str(body.get("snapshotId"))):
+        # A snapshot of another sandbox is refused.
+        body["snapshotId"] = "snap_00000000000000000000"
     if (case.method.upper(), case.path) in (("POST", "/v1/sandboxes"), ("POST", "/v1/sandboxes/{id}/fork")):
         free_name(body)
     if (case.method.upper(), case.path) != ("POST", "/v1/sandboxes"):
