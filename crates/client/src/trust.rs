@@ -3,6 +3,7 @@
 //! A new `sandboxd` has a self-signed certificate. A client trusts its file where it is readable, or its fingerprint. There is no
 //! option to accept any certificate.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -40,8 +41,8 @@ impl Trust {
     pub fn config(&self) -> Result<ClientConfig> {
         let mut roots = RootCertStore::empty();
         match self {
-            Self::Pinned(fingerprint) => return config_with(Arc::new(Pin(*fingerprint))),
-            Self::Certificates(all) => return config_with(Arc::new(Given::new(all)?)),
+            Self::Pinned(fingerprint) => return config_with(Pin(*fingerprint)),
+            Self::Certificates(all) => return config_with(Given::new(all)?),
             // Unusable certificates of the machine are skipped; if none is left, the handshake fails.
             Self::System => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -62,11 +63,11 @@ fn unusable(error: rustls::Error) -> Error {
     Error::configuration("cannot set up TLS").caused_by(error)
 }
 
-fn config_with(verifier: Arc<dyn ServerCertVerifier>) -> Result<ClientConfig> {
+fn config_with(check: impl CertificateCheck + 'static) -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier(check))).with_no_client_auth())
 }
 
 impl Fingerprint {
@@ -82,7 +83,7 @@ impl Fingerprint {
     /// ```
     pub async fn of(url: &str) -> Result<Self> {
         let seen = Arc::new(Mutex::default());
-        let config = config_with(Arc::new(Look(Arc::clone(&seen))))?;
+        let config = config_with(Look(Arc::clone(&seen)))?;
         let service_url = ServiceUrl::parse(url)?;
         if !service_url.is_tls() {
             return Err(Error::configuration(format!("{url} is not an HTTPS URL, so it has no certificate")));
@@ -97,7 +98,25 @@ impl Fingerprint {
     }
 }
 
-/// Accepts only the pinned certificate. The handshake still proves possession of its private key.
+/// The certificates that a service presents, and what they are to be checked for.
+struct Presented<'a> {
+    certificate: &'a CertificateDer<'a>,
+    intermediates: &'a [CertificateDer<'a>],
+    name: &'a ServerName<'a>,
+    ocsp_response: &'a [u8],
+    now: UnixTime,
+}
+
+/// Accepts or rejects the certificate of a service.
+trait CertificateCheck: fmt::Debug + Send + Sync {
+    fn check(&self, presented: &Presented<'_>) -> std::result::Result<(), rustls::Error>;
+}
+
+/// A check as rustls needs it. Whatever the check accepts, the handshake proves possession of the private key.
+#[derive(Debug)]
+struct Verifier<C>(C);
+
+/// Accepts only the pinned certificate.
 #[derive(Debug)]
 struct Pin(Fingerprint);
 
@@ -107,6 +126,10 @@ struct Given {
     certificates: Vec<CertificateDer<'static>>,
     authorities: Arc<WebPkiServerVerifier>,
 }
+
+/// Records the certificate and rejects it.
+#[derive(Debug)]
+struct Look(Arc<Mutex<Option<Fingerprint>>>);
 
 impl Given {
     fn new(all: &[CertificateDer<'static>]) -> Result<Self> {
@@ -123,24 +146,51 @@ impl Given {
     }
 }
 
-/// Records the certificate and rejects it.
-#[derive(Debug)]
-struct Look(Arc<Mutex<Option<Fingerprint>>>);
-
-impl ServerCertVerifier for Pin {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        if Fingerprint::of_certificate(end_entity) == self.0 {
-            Ok(ServerCertVerified::assertion())
+impl CertificateCheck for Pin {
+    fn check(&self, presented: &Presented<'_>) -> std::result::Result<(), rustls::Error> {
+        if Fingerprint::of_certificate(presented.certificate) == self.0 {
+            Ok(())
         } else {
             Err(CertificateError::ApplicationVerificationFailure.into())
         }
+    }
+}
+
+impl CertificateCheck for Given {
+    fn check(&self, presented: &Presented<'_>) -> std::result::Result<(), rustls::Error> {
+        let Presented { certificate, intermediates, name, ocsp_response, now } = *presented;
+        match self.authorities.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
+            // `openssl req -x509` makes the certificate of an authority, which is refused as that of a service. Wrong dates are
+            // another error, which comes first.
+            Err(rustls::Error::InvalidCertificate(CertificateError::Other(_)))
+                if self.certificates.iter().any(|given| given[..] == certificate[..]) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
+            }
+            verified => verified.map(drop),
+        }
+    }
+}
+
+impl CertificateCheck for Look {
+    fn check(&self, presented: &Presented<'_>) -> std::result::Result<(), rustls::Error> {
+        let seen = Fingerprint::of_certificate(presented.certificate);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+}
+
+impl<C: CertificateCheck> ServerCertVerifier for Verifier<C> {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        self.0.check(&Presented { certificate, intermediates, name, ocsp_response, now })?;
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -161,90 +211,6 @@ impl ServerCertVerifier for Pin {
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
         let algorithms = provider().signature_verification_algorithms;
         rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
-}
-
-impl ServerCertVerifier for Given {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        let verified =
-            self.authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match verified {
-            // `openssl req -x509` makes the certificate of an authority, which is refused as that of a service. Wrong dates are
-            // another error, which comes first.
-            Err(rustls::Error::InvalidCertificate(CertificateError::Other(_)))
-                if self.certificates.iter().any(|given| given[..] == end_entity[..]) =>
-            {
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-                Ok(ServerCertVerified::assertion())
-            }
-            verified => verified,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        self.authorities.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        self.authorities.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authorities.supported_verify_schemes()
-    }
-}
-
-impl ServerCertVerifier for Look {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        let seen = Fingerprint::of_certificate(end_entity);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
-        Err(CertificateError::ApplicationVerificationFailure.into())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        Err(CertificateError::ApplicationVerificationFailure.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        Err(CertificateError::ApplicationVerificationFailure.into())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -283,8 +249,9 @@ eGY+tmEJ/mHP
     ) -> Option<CertificateError> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(at));
-        match trusted.verify_server_cert(certificate, &[], &name, &[], now) {
-            Ok(_) => None,
+        let presented = Presented { certificate, intermediates: &[], name: &name, ocsp_response: &[], now };
+        match trusted.check(&presented) {
+            Ok(()) => None,
             Err(rustls::Error::InvalidCertificate(error)) => Some(error),
             Err(error) => panic!("{error}"),
         }
