@@ -1,5 +1,5 @@
 //! Hints for users of Docker. If the command line is refused, `main` asks here whether a command or an option of `docker` was meant, and
-//! what has its place in sbx. A hint replaces the suggestions of clap, which go by spelling: it takes `stop` for `top`.
+//! what sbx has instead. A hint replaces the suggestion of clap, which compares the spelling: for `stop` it suggests `top`.
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -170,7 +170,7 @@ pub fn explain(error: &mut clap::Error, words: &[String]) {
     error.remove(ContextKind::SuggestedSubcommand);
     error.remove(ContextKind::SuggestedArg);
     if error.kind() == ErrorKind::UnknownArgument {
-        // It has the option that clap guesses.
+        // The usage line would show the option that clap suggests.
         error.remove(ContextKind::Usage);
     }
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));

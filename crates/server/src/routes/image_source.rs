@@ -146,7 +146,12 @@ impl Request<'_> {
             let mut pull = pin!(service.images.import_for_client(reference, client, progress));
             tokio::select! {
                 biased;
-                pulled = &mut pull => pulled.map_err(|error| self.failed(error, *confirmed.borrow())),
+                pulled = &mut pull => pulled.map_err(|error| match error {
+                    ImageError::AllFailed { failures, .. } if !*confirmed.borrow() => {
+                        unconfirmed_image((name, reference), &known(service, account), Some(&failures))
+                    }
+                    error => error.into(),
+                }),
                 Err(_) = tokio::time::timeout(wait.confirm, is_confirmed(confirmed.clone())) => {
                     Err(unconfirmed_image((name, reference), &known(service, account), None))
                 }
@@ -155,16 +160,6 @@ impl Request<'_> {
         let pulled = tokio::time::timeout(wait.total, pulling).await;
         service.image_access.save();
         pulled.unwrap_or_else(|_| Err(being_pulled(name)))
-    }
-
-    fn failed(&self, error: ImageError, is_confirmed: bool) -> ApiError {
-        let Self { service, account, name, ref reference, .. } = *self;
-        match error {
-            ImageError::AllFailed { failures, .. } if !is_confirmed => {
-                unconfirmed_image((name, reference), &known(service, account), Some(&failures))
-            }
-            error => error.into(),
-        }
     }
 }
 
