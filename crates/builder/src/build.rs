@@ -18,6 +18,7 @@ use crate::foreign_files::ForeignFiles;
 use crate::keyed_steps::{KeyedStep, keyed_steps, steps_to_run};
 use crate::keys;
 use crate::log::BuildLog;
+use crate::spool::Spool;
 use crate::start;
 use crate::step::StepSandbox;
 use crate::template::{Settings, Start, Template};
@@ -31,6 +32,8 @@ pub struct Build<'a> {
     pub stop: &'a CancellationToken,
     pub progress: &'a dyn Progress,
     pub work: &'a WorkInProgress,
+    /// For files on their way between sandboxes.
+    pub spool: &'a Spool,
 }
 
 /// What the steps of a build begin with and copy from.
@@ -38,8 +41,6 @@ struct Inputs<'a> {
     /// By the names in the Dockerfile.
     bases: &'a BTreeMap<String, Base>,
     context: &'a Arc<Context>,
-    /// On the host, for files on their way between sandboxes.
-    directory: &'a Path,
 }
 
 /// Shows the progress of a build to those who read its template.
@@ -67,9 +68,7 @@ impl Build<'_> {
         let bases = self.bases(&mut template, named).await?;
         let (steps, context) = self.planned(&mut template, file, line, context, &bases).await?;
         self.progress.show(&template);
-        // That of all builds, in which the next daemon removes what a crash has left.
-        let directory = archive.ancestors().nth(2).unwrap_or(archive);
-        let inputs = Inputs { bases: &bases, context: &context, directory };
+        let inputs = Inputs { bases: &bases, context: &context };
         self.steps(&mut template, &steps, &inputs).await?;
         if let Some(start) = template.content.start.clone()
             && let Some(last) = steps.last()
@@ -247,7 +246,7 @@ impl Build<'_> {
         let sandbox = StepSandbox::create(self.engine, template, image, self.log).await?;
         let disk_mb = template.content.config.resources.disk_mb;
         let files = (&step.step, copy);
-        let read = ForeignFiles::read(self.engine, &sandbox, files, inputs.directory, disk_mb);
+        let read = ForeignFiles::read(self.spool, &sandbox, files, disk_mb);
         let read = self.unless_stopped(read).await;
         sandbox.end().await;
         read.map(Some)

@@ -117,6 +117,17 @@ impl From<io::Error> for Ended {
     }
 }
 
+impl From<BuilderError> for Ended {
+    fn from(error: BuilderError) -> Self {
+        match error {
+            BuilderError::Engine(error) => error.into(),
+            BuilderError::Io(error) => error.into(),
+            BuilderError::Stopping => Self::Stopping,
+            error => Self::Failed(BuildError::new(error.to_string())),
+        }
+    }
+}
+
 impl From<EngineError> for Ended {
     fn from(error: EngineError) -> Self {
         match error {

@@ -4,12 +4,11 @@
 //! archive becomes a context on the disk, from which the files are copied like those of the build context. The sandbox is the account's
 //! own, and its archive is read within the same bounds as a context. The file on the disk is deleted when the value is dropped.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use api::wildcard::has_wildcards;
 use dockerfile::{Copy, Run, Source, Step, Work};
-use engine::{Engine, FileOp, FileResponse, ProcessEnd};
+use engine::{FileOp, FileResponse, ProcessEnd};
 use tempfile::NamedTempFile;
 use tokio::io::AsyncWriteExt;
 
@@ -19,7 +18,7 @@ use crate::copy::{Selection, Target};
 use crate::error::{BuildError, Ended};
 use crate::index::EntryKind;
 use crate::search::Search;
-use crate::spool;
+use crate::spool::Spool;
 use crate::step::StepSandbox;
 
 /// Where the sandbox copies the files. It is terminated after that.
@@ -67,13 +66,12 @@ pub struct ForeignFiles {
 }
 
 impl ForeignFiles {
-    /// Copies the files out of a sandbox above their file system. The archive is in a directory of the host, and not larger than the
-    /// disk that the files are for: files with holes could fill any disk.
+    /// Copies the files out of a sandbox above their file system. The archive is in the spool, and not larger than the disk that the
+    /// files are for: files with holes could fill any disk.
     pub async fn read(
-        engine: &Engine,
+        spool: &Spool,
         sandbox: &StepSandbox<'_>,
         (step, copy): (&Step, &Copy),
-        directory: &Path,
         disk_mb: u32,
     ) -> Result<Self, Ended> {
         let patterns = copy.sources.iter().filter_map(|source| match source {
@@ -91,7 +89,7 @@ impl ForeignFiles {
             ProcessEnd::Exited(0) => {}
             _ => return Err(BuildError::new("the files of --from cannot be copied").into()),
         }
-        let archive = pack(engine, sandbox, directory, Room::of_disk(disk_mb)).await?;
+        let archive = pack(spool, sandbox, Room::of_disk(disk_mb)).await?;
         let (path, copy) = (archive.path().to_owned(), copy.clone());
         let read = interruptible(move |stopped| {
             let context = Context::read(path, Hashes::Skip, stopped)?;
@@ -128,14 +126,8 @@ impl Room {
 }
 
 /// Writes the directory of the sandbox into a file.
-async fn pack(
-    engine: &Engine,
-    sandbox: &StepSandbox<'_>,
-    directory: &Path,
-    mut room: Room,
-) -> Result<NamedTempFile, Ended> {
-    // The next daemon removes files with this prefix.
-    let archive = tempfile::Builder::new().prefix(spool::PREFIX).tempfile_in(directory)?;
+async fn pack(spool: &Spool, sandbox: &StepSandbox<'_>, mut room: Room) -> Result<NamedTempFile, Ended> {
+    let archive = spool.new_file()?;
     let mut file = tokio::fs::File::from_std(archive.reopen()?);
     let op = FileOp::Pack { path: DIRECTORY.as_bytes().to_vec() };
     let mut packing = sandbox.handle().file_op(true, &op).await?;
@@ -147,7 +139,7 @@ async fn pack(
         room.take(piece.len() as u64)?;
         if checked != Some(bytes / BYTES_PER_CHECK) {
             checked = Some(bytes / BYTES_PER_CHECK);
-            engine.check_free_disk(BYTES_PER_CHECK)?;
+            spool.check()?;
         }
         bytes += piece.len() as u64;
         file.write_all(&piece).await?;

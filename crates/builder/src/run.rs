@@ -103,9 +103,9 @@ impl Builder {
         (bases, work): (&dyn Bases, &WorkInProgress),
         permit: &mut BuildPermit<'_>,
     ) -> Result<Template, Ended> {
-        let Shared { settings, engine, .. } = &*self.shared;
+        let Shared { settings, engine, spool, .. } = &*self.shared;
         let stop = entry.stop.child_token();
-        let build = Build { engine, bases, log: &entry.log, stop: &stop, progress: self, work };
+        let build = Build { engine, bases, log: &entry.log, stop: &stop, progress: self, work, spool };
         let archive = context_of(&settings.dir, &building.id);
         let mut running = pin!(build.run(building.clone(), &archive, permit));
         let timeout = Duration::from_millis(building.content.config.timeout_ms);

@@ -65,15 +65,20 @@ impl Spool {
         self.uploads.begin(account)
     }
 
-    fn check(&self) -> Result<(), BuilderError> {
+    /// Fails if the host has no room for more.
+    pub fn check(&self) -> Result<(), BuilderError> {
         let found = rustix::fs::statvfs(&self.dir).map_err(io::Error::from)?;
         (self.check_room)(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
     /// A new file. Blocks.
     pub fn create(self: &Arc<Self>) -> Result<SpoolFile, BuilderError> {
-        let file = tempfile::Builder::new().prefix(PREFIX).tempfile_in(&self.dir)?;
-        Ok(SpoolFile { spool: Arc::clone(self), file, bytes: 0, unchecked_bytes: 0 })
+        Ok(SpoolFile { spool: Arc::clone(self), file: self.new_file()?, bytes: 0, unchecked_bytes: 0 })
+    }
+
+    /// A new file that counts for no upload. Blocks.
+    pub fn new_file(&self) -> io::Result<NamedTempFile> {
+        tempfile::Builder::new().prefix(PREFIX).tempfile_in(&self.dir)
     }
 
     /// Reads archives of an account when it is its turn.
