@@ -52,7 +52,9 @@ all_tests() {
     esac
   done
   for name in $WAITING_TESTS; do beside+=(--test "$name"); done
-  selected_tests --lib --bins --examples "${others[@]}" || status=1
+  # A test runs them. Cargo builds them by itself only for an unfiltered `cargo test`.
+  cargo build --release --workspace --locked --examples || status=1
+  selected_tests --lib --bins "${others[@]}" || status=1
   selected_tests --doc || status=1
   selected_tests "${beside[@]}" >"$dir/log.waiting" 2>&1 &
   waiting=$!
