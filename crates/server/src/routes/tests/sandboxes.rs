@@ -328,7 +328,7 @@ async fn unavailable_images_have_distinct_errors() {
 }
 
 #[tokio::test]
-async fn with_the_operators_leave_references_are_fetched_and_files_are_not() {
+async fn no_leave_of_the_operator_opens_files_of_the_host() {
     let fixture = Fixture::with_any_image().await;
     for name in ["rootfs:/etc", "oci-layout:/srv", "debian:bookworm+curl"] {
         let refused = with_image(&fixture, name).await;
@@ -336,9 +336,6 @@ async fn with_the_operators_leave_references_are_fetched_and_files_are_not() {
         let expected = format!("image is '{name}'; allowed: 'custom', ");
         assert!(refused.message().starts_with(&expected), "{}", refused.message());
     }
-    // Nothing listens on that port, so no registry confirms the image.
-    let away = with_image(&fixture, "127.0.0.1:1/away:1").await;
-    assert_eq!((away.status, away.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"));
     assert_eq!(fixture.post(ALL, json!({"image": IMAGE})).await.status, StatusCode::CREATED);
 }
 
