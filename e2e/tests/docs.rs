@@ -8,6 +8,8 @@
 mod cookbook;
 #[path = "docs/pages.rs"]
 mod pages;
+#[path = "docs/removal.rs"]
+mod removal;
 #[path = "support/skip.rs"]
 mod skip;
 
@@ -16,6 +18,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use e2e::service::{Service, ServiceOptions};
+use removal::REMOVE;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use skip::skipped;
@@ -313,8 +316,6 @@ fn operator_commands(guide: &str) -> Vec<String> {
 /// Headings of the operations guide whose commands stop and start the service.
 const COPY: &str = "### Copy the data directory";
 const RESTORE: &str = "### Restore the data directory";
-/// The heading whose commands remove the service from the machine.
-const REMOVE: &str = "## Remove";
 
 /// The text below a heading, up to the next heading.
 fn section<'a>(guide: &'a str, heading: &str) -> &'a str {
@@ -342,8 +343,8 @@ async fn carry_out(service: &Service, heading: &str, backup: &Path) {
 }
 
 fn shell(line: &str) {
-    // starts: cp, mv, sync
-    let output = Command::new("sh").args(["-c", line]).output().unwrap();
+    // starts: bash, cp, find, grep, mv, rm, sync
+    let output = Command::new("bash").args(["-c", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", text(&output.stderr));
 }
 
