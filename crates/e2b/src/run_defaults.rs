@@ -52,11 +52,29 @@ impl RunDefaults {
     pub fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(USER)
     }
+
+    /// The directory of a command of a user that names none; `None` is the user's home. The clients write the home of the default user
+    /// into templates that say nothing: for another user that is the home of the other user, below which relative paths of files are.
+    pub fn workdir_of(&self, user: &str) -> Option<String> {
+        let home = format!("/home/{}", self.user());
+        self.workdir.clone().filter(|workdir| user == self.user() || *workdir != home)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_home_of_the_default_user_is_no_directory_of_others() {
+        let defaults = |workdir: &str| RunDefaults { user: None, workdir: Some(workdir.to_owned()) };
+        let home = defaults("/home/user");
+        assert_eq!((home.workdir_of("user").as_deref(), home.workdir_of("root")), (Some("/home/user"), None));
+        assert_eq!(defaults("/srv").workdir_of("root").as_deref(), Some("/srv"));
+        assert_eq!(RunDefaults::default().workdir_of("user"), None);
+        let of_app = RunDefaults { user: Some("app".to_owned()), ..home };
+        assert_eq!(of_app.workdir_of("root").as_deref(), Some("/home/user"));
+    }
 
     #[test]
     fn a_snapshot_keeps_them() {

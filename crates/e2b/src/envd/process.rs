@@ -94,7 +94,7 @@ pub async fn start(call: Call) -> Result<Response, Failure> {
     let mut argv = vec![request.process.cmd];
     argv.extend(request.process.args);
     let terminal = request.pty.map(|pty| pty.size()).transpose()?;
-    let cwd = request.process.cwd.filter(|cwd| !cwd.is_empty()).or_else(|| target.defaults.workdir.clone());
+    let cwd = request.process.cwd.filter(|cwd| !cwd.is_empty()).or_else(|| target.defaults.workdir_of(&user));
     let process = ProcessRequest {
         argv,
         env: request.process.envs,

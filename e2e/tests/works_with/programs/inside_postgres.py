@@ -6,7 +6,7 @@ START = """
 set -e
 bin=$(echo /usr/lib/postgresql/*/bin)
 ln -sf "$bin"/* /usr/local/bin/
-install -d -o postgres /data
+install -d -o postgres /data /run/postgresql
 cd /data
 su postgres -c "initdb -D /data/cluster -A trust >/dev/null && pg_ctl -D /data/cluster -w -l /data/log start"
 """
