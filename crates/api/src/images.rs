@@ -77,6 +77,10 @@ pub struct ImageView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub created_at: Option<Timestamp>,
+    /// What the image has in place of the one that its name promises, in a sentence. Absent for the image itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub stand_in: Option<String>,
     /// Progress of the pull. Absent for a ready image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
@@ -84,17 +88,25 @@ pub struct ImageView {
 }
 
 impl ImageView {
-    /// An image on the host.
+    /// An image on the host, which is what its name says.
     pub fn ready(name: String, digest: String, size_bytes: u64, created_at: Timestamp) -> Self {
         let (digest, size_bytes, created_at) = (Some(digest), Some(size_bytes), Some(created_at));
-        Self { name, status: ImageStatus::Ready, digest, size_bytes, created_at, progress: None }
+        Self {
+            name,
+            status: ImageStatus::Ready,
+            digest,
+            size_bytes,
+            created_at,
+            stand_in: None,
+            progress: None,
+        }
     }
 
     /// An image that is being pulled.
     pub fn pulling(name: String, progress: PullProgress) -> Self {
         let (digest, size_bytes, created_at) = (None, None, None);
         let progress = Some(progress);
-        Self { name, status: ImageStatus::Pulling, digest, size_bytes, created_at, progress }
+        Self { name, status: ImageStatus::Pulling, digest, size_bytes, created_at, stand_in: None, progress }
     }
 }
 

@@ -94,6 +94,29 @@ async fn lists_have_filters_and_pages() {
 }
 
 #[tokio::test]
+async fn a_create_can_name_a_snapshot() {
+    let (service, client) = user().await;
+    let id = create_sandbox(&client).await;
+    let mut newest = String::new();
+    for content in ["old", "new"] {
+        output(&client, &id, &format!("echo {content} > note; sync")).await;
+        newest = text(&take(&client, &id, json!({ "name": "prepared" })).await["id"]);
+    }
+    let copy = create_from(&client, "prepared").await;
+    assert_eq!(output(&client, &copy, "cat note").await, "new\n");
+    let view = client.get(&sandbox_path(&copy)).await.unwrap().is(200).unwrap();
+    assert_eq!(view["image"], newest.as_str());
+
+    // The name is that of another account's snapshot, and hides no image.
+    let other = service.account().await.unwrap();
+    let body = with(small(), "image", json!("prepared"));
+    other.post(SANDBOXES, &body).await.unwrap().error(400, "INVALID_CONFIG").unwrap();
+    take(&client, &id, json!({ "name": Service::image() })).await;
+    let plain = create_from(&client, Service::image()).await;
+    assert_eq!(output(&client, &plain, "cat note 2> /dev/null || echo none").await, "none\n");
+}
+
+#[tokio::test]
 async fn a_sandbox_from_a_snapshot_has_its_files_exactly() {
     let (_service, client) = user().await;
     let id = create_sandbox(&client).await;

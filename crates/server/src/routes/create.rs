@@ -83,7 +83,7 @@ async fn create_sandbox(
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
     let built = templates::named_in(service, account, &body.bytes).transpose()?;
-    let (config, template) = match (&built, snapshots::named_in(&body.bytes)) {
+    let (config, template) = match (&built, snapshots::named_in(service, account, &body.bytes)) {
         (Some(built), _) => templates::create_from(service, account, &body, built)?,
         (None, Some(snapshot)) => snapshots::create_from(service, account, &body, &snapshot?).await?,
         (None, None) => {

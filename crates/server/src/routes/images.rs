@@ -91,7 +91,7 @@ async fn owner(service: &Service, account: &str, name: &str) -> Option<ImageOwne
 fn ready(image: &Image) -> (String, ImageView) {
     let ms = u64::try_from(image.created_at.unix_timestamp_nanos() / NS_PER_MS).unwrap_or(0);
     let view = ImageView::ready(image.name.clone(), image.digest.clone(), image.size_bytes, Timestamp(ms));
-    (image.name.clone(), view)
+    (image.name.clone(), ImageView { stand_in: image.stand_in.clone(), ..view })
 }
 
 /// Without the source, which may reveal the operator's mirrors or paths of this host.

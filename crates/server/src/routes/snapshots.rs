@@ -8,9 +8,12 @@ mod rollback;
 mod take;
 mod view;
 
+use std::collections::BTreeMap;
+
 use api::{CreateBody, SandboxConfig, SnapshotId};
 use axum::http::Uri;
 use engine::Template;
+use rules::SnapshotQuery;
 use serde::Deserialize;
 
 use super::image_source::pull_missing;
@@ -47,10 +50,25 @@ struct Start {
     cold: bool,
 }
 
-/// The snapshot that the body of a create names as its image. `None` if it names an image, or cannot be parsed.
-pub fn named_in(body: &[u8]) -> Option<Result<SnapshotId, ApiError>> {
+/// The snapshot that the body of a create names as its image, by its id or by its name. `None` if it names an image, or cannot be parsed.
+pub fn named_in(service: &Service, account: &str, body: &[u8]) -> Option<Result<SnapshotId, ApiError>> {
     let NamedImage { image } = serde_json::from_slice(body).ok()?;
-    image.starts_with(SnapshotId::PREFIX).then(|| image.parse().map_err(|_| no_snapshot(&image)))
+    if image.starts_with(SnapshotId::PREFIX) {
+        return Some(image.parse().map_err(|_| no_snapshot(&image)));
+    }
+    // A name hides no image of the operator, nor one of this host.
+    if service.images.is_in_catalogue(&image) || service.images.get(&image).is_some() {
+        return None;
+    }
+    newest_named(service, account, image).map(Ok)
+}
+
+/// Several snapshots can have the same name.
+fn newest_named(service: &Service, account: &str, name: String) -> Option<SnapshotId> {
+    let (sandbox, metadata) = (None, BTreeMap::new());
+    let query = SnapshotQuery { sandbox, name: Some(name), metadata, limit: 1, offset: 0 };
+    let (newest, _) = service.engine.list_snapshots(account, &query);
+    newest.first().map(|snapshot| snapshot.id.clone())
 }
 
 /// The configuration of a create from a snapshot, and what the sandbox begins with.
@@ -77,5 +95,6 @@ pub async fn create_from(
     if template.processes_from.is_some() {
         rules.memory_mb = rules.memory_mb.raised_to(snapshot.resources.memory_mb);
     }
-    Ok((body.read(&rules)?, template))
+    let config = SandboxConfig { image: id.to_string(), ..body.read(&rules)? };
+    Ok((config, template))
 }
