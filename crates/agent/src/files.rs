@@ -10,6 +10,7 @@ mod copy;
 mod delete;
 mod details;
 mod dirs;
+mod entry_events;
 mod failure;
 mod header;
 mod in_place;

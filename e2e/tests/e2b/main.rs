@@ -115,6 +115,8 @@ fn version(path: &Path) -> Vec<u32> {
 struct E2bService {
     service: Service,
     key: String,
+    /// A key of the same account for the native API.
+    native_key: String,
     home: tempfile::TempDir,
 }
 
@@ -130,8 +132,10 @@ impl E2bService {
             .with("e2b", "enabled", "true")
             .with("e2b.templates.base", "image", &format!("{BASE_IMAGE:?}"));
         let service = Service::start(&options).await.unwrap();
+        let native_key = service.key(ACCOUNT, ALL_SCOPES).unwrap();
+        // It waits until the service has read both keys.
         let key = create_key(&service, ALL_SCOPES).await;
-        Self { service, key, home: tempfile::tempdir().unwrap() }
+        Self { service, key, native_key, home: tempfile::tempdir().unwrap() }
     }
 
     fn environment(&self, command: &mut Command, key: &str, address: Address) {
@@ -150,6 +154,7 @@ impl E2bService {
         };
         command
             .env("E2B_API_KEY", key)
+            .env("NATIVE_KEY", &self.native_key)
             // As the service prints it: the authorities of the system are in it, too.
             .env("SSL_CERT_FILE", certificate.with_file_name("tls-trust.pem"))
             .env("NODE_EXTRA_CA_CERTS", &certificate)

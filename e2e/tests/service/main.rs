@@ -11,6 +11,7 @@ mod operations;
 mod portal;
 mod s10_files;
 mod s10_files_hostile;
+mod s10_watches;
 mod s11_events;
 mod s11_events_kill;
 mod s11_events_streams;

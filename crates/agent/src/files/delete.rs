@@ -14,7 +14,7 @@ use super::failure::{FileFailure, shown};
 use super::list::next_name;
 use super::reply::ReplyWriter;
 use super::stat;
-use super::temporary;
+use super::temporary::{self, TargetChange};
 
 /// Limit of open directories. Deeper directories are first moved up.
 const MAX_OPEN_DIRS: usize = 64;
@@ -100,7 +100,7 @@ pub fn delete_tree(
                 Err(errno) => return Err(FileFailure::of(errno, path)),
             }
         } else {
-            let moved_name = temporary::name_for(&entry).map_err(failure())?;
+            let moved_name = temporary::name_for(&entry, TargetChange::Created).map_err(failure())?;
             let first = levels[0].dir.fd().map_err(failure())?;
             let fd = levels[MAX_OPEN_DIRS - 1].dir.fd().map_err(failure())?;
             rustix::fs::renameat(fd, entry.as_slice(), first, moved_name.as_slice()).map_err(failure())?;

@@ -11,7 +11,7 @@ use super::delete;
 use super::dirs;
 use super::failure::{FileFailure, shown};
 use super::reply::ReplyWriter;
-use super::temporary;
+use super::temporary::{self, TargetChange};
 
 pub fn relocate(from: &[u8], to: &[u8], overwrite: bool, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     rustix::fs::statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(from))?;
@@ -27,7 +27,8 @@ pub fn relocate(from: &[u8], to: &[u8], overwrite: bool, reply: &mut ReplyWriter
         Err(Errno::INVAL) => return Err(FileFailure::of(Errno::INVAL, to)),
         Err(errno) => return Err(FileFailure::of(errno, to)),
     }
-    let copy_path = temporary::name_for(name).map_err(FileFailure::with(to))?;
+    // To a watch a move creates its target, also if it replaces one, as within a file system.
+    let copy_path = temporary::name_for(name, TargetChange::Created).map_err(FileFailure::with(to))?;
     let copy_path = [above, &copy_path].concat();
     let commit = || rename(&copy_path, to, overwrite).map_err(FileFailure::with(to));
     let moved = copy::copy(from, &copy_path, reply).and_then(|()| replace_and_delete(from, commit, reply));
@@ -45,7 +46,8 @@ fn replace_and_delete(
     reply: &mut ReplyWriter,
 ) -> Result<(), FileFailure> {
     let (above, name) = dirs::split_or_fail(from)?;
-    let renamed = [above, &temporary::name_for(name).map_err(FileFailure::with(from))?].concat();
+    let renamed = temporary::name_for(name, TargetChange::Created).map_err(FileFailure::with(from))?;
+    let renamed = [above, &renamed].concat();
     match rustix::fs::rename(from, &*renamed) {
         Ok(()) => {}
         // A directory of the lower layer: it cannot be renamed, and can be deleted.

@@ -10,6 +10,8 @@
 //!
 //! A new directory may get entries before it is watched: after the watch is set it is listed, and what is there is reported as
 //! created (and as written if it has content). Its entries that are in the queue as well are reported once.
+//!
+//! Temporary names of other file operations are neither reported nor followed; `entry_events` has the rule.
 
 use std::collections::HashSet;
 use std::mem::MaybeUninit;
@@ -22,10 +24,12 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::entry_events::EntryEvents;
 use super::failure::{FileFailure, shown};
 use super::list::next_name;
 use super::reply::ReplyWriter;
 use super::stat;
+use super::temporary;
 use super::upload::Upload;
 use super::watched_dirs::WatchedDirs;
 
@@ -49,6 +53,7 @@ pub fn watch(
         recursive,
         dirs: WatchedDirs::default(),
         listed: HashSet::new(),
+        entry_events: EntryEvents::default(),
         is_over: false,
         reply,
     };
@@ -65,6 +70,7 @@ struct Watch<'a> {
     dirs: WatchedDirs,
     /// Entries of new directories that were reported from a list; their events may still be in the queue.
     listed: HashSet<(i32, Vec<u8>)>,
+    entry_events: EntryEvents,
     /// The directory itself was deleted.
     is_over: bool,
     reply: &'a mut ReplyWriter,
@@ -74,6 +80,8 @@ struct Watch<'a> {
 struct Change {
     number: i32,
     flags: ReadFlags,
+    /// Of a rename, the same in both halves.
+    cookie: u32,
     name: Option<Vec<u8>>,
 }
 
@@ -152,6 +160,7 @@ impl Watch<'_> {
                     Ok(event) => changes.push(Change {
                         number: event.wd(),
                         flags: event.events(),
+                        cookie: event.cookie(),
                         name: event.file_name().map(|name| name.to_bytes().to_vec()),
                     }),
                     Err(Errno::INTR) => continue,
@@ -170,15 +179,20 @@ impl Watch<'_> {
             }
         }
         self.listed.clear();
+        self.unwatch_left();
+        Ok(())
+    }
+
+    /// Ends the watches of directories that have left the tree.
+    fn unwatch_left(&mut self) {
         for number in self.dirs.take_left() {
             // The directory may be deleted already.
             let _ = inotify::remove_watch(&self.inotify, number);
         }
-        Ok(())
     }
 
     fn report(&mut self, change: Change) -> Result<(), FileFailure> {
-        let Change { number, flags, name } = change;
+        let Change { number, flags, cookie, name } = change;
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             return self.overflow();
         }
@@ -191,11 +205,18 @@ impl Watch<'_> {
         let Some(name) = name else { return self.report_self(&dir, flags) };
         let path = join(&dir, &name);
         let is_dir = flags.contains(ReadFlags::ISDIR);
+        let Some(kind) = self.entry_events.kind_of(&name, flags, cookie) else {
+            if flags.contains(ReadFlags::MOVED_TO) && is_dir {
+                // A directory got a temporary name, under which it is deleted. The rename was reported; its content is not.
+                self.unwatch_left();
+            }
+            return Ok(());
+        };
         if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
             if self.listed.remove(&(number, name)) {
                 return Ok(());
             }
-            self.send(WatchEventKind::Create, &path)?;
+            self.send(kind, &path)?;
             if is_dir && self.recursive {
                 self.follow(path)?;
             }
@@ -204,10 +225,7 @@ impl Watch<'_> {
         if flags.contains(ReadFlags::MOVED_FROM) && is_dir {
             self.dirs.moved_away(&path);
         }
-        match kind_of(flags) {
-            Some(kind) => self.send(kind, &path),
-            None => Ok(()),
-        }
+        self.send(kind, &path)
     }
 
     /// An event of a watched directory itself. The parent of a directory below reports it too.
@@ -268,6 +286,9 @@ impl Watch<'_> {
         while let Some((number, dir, report)) = left.pop() {
             self.reply.step()?;
             for name in names(&join(&self.root, &dir)) {
+                if temporary::change_of(&name).is_some() {
+                    continue;
+                }
                 let path = join(&dir, &name);
                 let full = join(&self.root, &path);
                 let Ok(found) = rustix::fs::statat(CWD, &*full, AtFlags::SYMLINK_NOFOLLOW) else { continue };
@@ -310,18 +331,6 @@ fn mask() -> WatchFlags {
         | WatchFlags::MOVED_FROM
         | WatchFlags::MOVED_TO
         | WatchFlags::ONLYDIR
-}
-
-fn kind_of(flags: ReadFlags) -> Option<WatchEventKind> {
-    [
-        (ReadFlags::MODIFY, WatchEventKind::Write),
-        (ReadFlags::ATTRIB, WatchEventKind::Chmod),
-        (ReadFlags::DELETE, WatchEventKind::Remove),
-        (ReadFlags::MOVED_FROM, WatchEventKind::Rename),
-    ]
-    .into_iter()
-    .find(|(flag, _)| flags.contains(*flag))
-    .map(|(_, kind)| kind)
 }
 
 fn no_watch(errno: Errno, path: &[u8]) -> FileFailure {

@@ -9,7 +9,7 @@ use super::dirs;
 use super::failure::{FileFailure, shown};
 use super::read::expect_file;
 use super::stat;
-use super::temporary::Temporary;
+use super::temporary::{TargetChange, Temporary};
 use super::upload::Upload;
 
 const DEFAULT_MODE: u32 = 0o644;
@@ -31,7 +31,8 @@ pub fn write(path: &[u8], mode: Option<u32>, parents: bool, upload: &mut Upload)
     }
     let dir = dirs::open(dir_path).map_err(|errno| no_parent(errno, dir_path, parents))?;
     let old = old_file(&dir, name, &path)?;
-    let mut temporary = Temporary::new(&dir, name).map_err(FileFailure::with(&path))?;
+    let change = if old.is_some() { TargetChange::Replaced } else { TargetChange::Created };
+    let mut temporary = Temporary::new(&dir, name, change).map_err(FileFailure::with(&path))?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(&dir, temporary.name.as_slice(), flags, Mode::from_raw_mode(0o600));
     // The directory exists but refuses new files, like those of `/proc`.

@@ -286,6 +286,95 @@ fn new_directories_are_followed_without_losing_their_first_files() {
 }
 
 #[test]
+fn an_upload_is_one_event_of_its_target() {
+    for recursive in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let write = || FileRequest::Write { path: bytes(&path), mode: Some(0o600), parents: false };
+        let (_agent, mut host) = started();
+        let op = watch(&mut host, dir.path(), recursive);
+        for kind in [WatchEventKind::Create, WatchEventKind::Write, WatchEventKind::Write] {
+            host.upload(write(), &vec![7; 3_000_000]).done();
+            assert_eq!(sync(&mut host, op), [changed(kind, "file")], "recursive: {recursive}");
+        }
+        let interrupted = host.begin_file(write(), LARGE_WINDOW);
+        host.send(&ToGuest::Eof { op: interrupted });
+        assert_eq!(host.finish_file(interrupted, &[]).kind(), FileErrorKind::Interrupted);
+        assert_eq!(sync(&mut host, op), []);
+        // A program's own file with a similar name, and its rename over the file.
+        let similar = dir.path().join(".file.sbx-0123456789abcde");
+        std::fs::write(&similar, "x").unwrap();
+        std::fs::rename(&similar, &path).unwrap();
+        let similar = ".file.sbx-0123456789abcde";
+        let expected = [
+            changed(WatchEventKind::Create, similar),
+            changed(WatchEventKind::Write, similar),
+            changed(WatchEventKind::Rename, similar),
+            changed(WatchEventKind::Create, "file"),
+        ];
+        assert_eq!(sync(&mut host, op), expected, "recursive: {recursive}");
+    }
+}
+
+#[test]
+fn uploads_into_directories_of_a_recursive_watch_have_no_temporary_names() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("below")).unwrap();
+    // As a killed operation leaves it.
+    std::fs::create_dir(dir.path().join(".below.sbx-0123456789abcdef")).unwrap();
+    let (_agent, mut host) = started();
+    let op = watch(&mut host, dir.path(), true);
+    for kind in [WatchEventKind::Create, WatchEventKind::Write] {
+        let path = dir.path().join("below/file");
+        host.upload(FileRequest::Write { path: bytes(&path), mode: None, parents: true }, b"x").done();
+        assert_eq!(sync(&mut host, op), [changed(kind, "below/file")]);
+    }
+    std::fs::write(dir.path().join(".below.sbx-0123456789abcdef/file"), "x").unwrap();
+    assert_eq!(sync(&mut host, op), []);
+    // The upload may be complete or in progress when the new directory is listed.
+    for round in 0..50 {
+        let name = format!("new{round}");
+        let path = dir.path().join(&name).join("file");
+        host.upload(FileRequest::Write { path: bytes(&path), mode: None, parents: true }, b"x").done();
+        let mut expected = vec![
+            changed(WatchEventKind::Create, &name),
+            changed(WatchEventKind::Create, &format!("{name}/file")),
+        ];
+        let events = sync(&mut host, op);
+        if events.len() > expected.len() {
+            expected.push(changed(WatchEventKind::Write, &format!("{name}/file")));
+        }
+        assert_eq!(events, expected);
+    }
+}
+
+#[test]
+fn a_move_between_file_systems_has_the_events_of_a_rename() {
+    let outside = tempfile::tempdir_in("/dev/shm").unwrap();
+    let away = outside.path().join("away");
+    std::fs::create_dir_all(away.join("sub")).unwrap();
+    std::fs::write(away.join("sub/file"), "x").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    assert_ne!(outside.path().metadata().unwrap().dev(), dir.path().metadata().unwrap().dev());
+    let here = dir.path().join("here");
+    let (_agent, mut host) = started();
+    let op = watch(&mut host, dir.path(), true);
+    host.file(FileRequest::Move { from: bytes(&away), to: bytes(&here), overwrite: false }).done();
+    let expected = [
+        changed(WatchEventKind::Create, "here"),
+        changed(WatchEventKind::Create, "here/sub"),
+        changed(WatchEventKind::Create, "here/sub/file"),
+        changed(WatchEventKind::Write, "here/sub/file"),
+    ];
+    assert_eq!(sync(&mut host, op), expected);
+    std::fs::write(here.join("sub/new"), "").unwrap();
+    assert_eq!(sync(&mut host, op), [changed(WatchEventKind::Create, "here/sub/new")]);
+    host.file(FileRequest::Move { from: bytes(&here), to: bytes(&away), overwrite: false }).done();
+    assert_eq!(sync(&mut host, op), [changed(WatchEventKind::Rename, "here")]);
+    assert!(away.join("sub/new").exists() && !here.exists());
+}
+
+#[test]
 fn watches_are_limited_and_end_with_their_directory() {
     let dir = tempfile::tempdir().unwrap();
     let watched = dir.path().join("watched");

@@ -138,16 +138,41 @@ def check_urls(sandbox):
     assert forged.status_code == 401, forged.text
 
 
+def write_by_native_api(sandbox, path, text):
+    """This API writes a temporary file, and renames it."""
+    port = os.environ["E2B_DOMAIN"].rpartition(":")[2]
+    url = f"https://127.0.0.1:{port}/v1/sandboxes/sb_{sandbox.sandbox_id.removeprefix('sb')}/files"
+    key = {"Authorization": f"Bearer {os.environ['NATIVE_KEY']}"}
+    sent = httpx.put(url, params={"path": path}, content=text, headers=key)
+    assert sent.status_code == 200, sent.text
+
+
 def check_watch(sandbox):
-    sandbox.files.make_dir("watched")
+    sandbox.files.make_dir("watched/below")
     handle = sandbox.files.watch_dir("watched")
+    tree = sandbox.files.watch_dir("watched", recursive=True)
+
+    def new_events(handle):
+        return [(event.name, event.type) for event in handle.get_new_events()]
+
     sandbox.files.write("watched/new", "text")
-    sandbox.files.remove("watched/new")
-    events = [(event.name, event.type) for event in handle.get_new_events()]
-    handle.stop()
+    events = new_events(handle)
     assert events[0] == ("new", FilesystemEventType.CREATE), events
     assert ("new", FilesystemEventType.WRITE) in events, events
-    assert events[-1] == ("new", FilesystemEventType.REMOVE), events
+    sandbox.files.write("watched/new", "changed")
+    events = new_events(handle)
+    assert ("new", FilesystemEventType.WRITE) in events, events
+    assert ("new", FilesystemEventType.CREATE) not in events, events
+    sandbox.files.remove("watched/new")
+    assert new_events(handle) == [("new", FilesystemEventType.REMOVE)]
+    assert {name for name, _ in new_events(tree)} == {"new"}
+    for name in ("native", "below/native"):
+        for kind in (FilesystemEventType.CREATE, FilesystemEventType.WRITE):
+            write_by_native_api(sandbox, f"{HOME}/watched/{name}", "text")
+            assert new_events(tree) == [(name, kind)], (name, kind)
+    assert new_events(handle) == [("native", FilesystemEventType.CREATE), ("native", FilesystemEventType.WRITE)]
+    handle.stop()
+    tree.stop()
 
 
 def check_list(sandbox, tag):

@@ -30,7 +30,8 @@ pub fn endpoint() -> Endpoint {
             "Watch a directory",
             "A stream of events. The first event is `ready`: later changes are reported. Each `change` has the `kind` \
              (`create`, `write`, `remove`, `rename`, `chmod`) and the `path`. A move is a `rename` of the old path and a \
-             `create` of the new one. An event `overflow` replaces changes that were lost because they were not read in \
+             `create` of the new one. A write by this API is one change of its path: a `write` if the path existed, else \
+             a `create`. An event `overflow` replaces changes that were lost because they were not read in \
              time. With `recursive`, directories below are watched too, also new ones, at most 8192. The stream ends \
              with `done` when the directory is deleted, and with `error` otherwise. The sandbox counts as active while \
              the stream is open. A sandbox has at most 32 watches.",
