@@ -13,6 +13,8 @@ mod habits;
 mod interrupts;
 #[path = "sbx/json.rs"]
 mod json;
+#[path = "sbx/local.rs"]
+mod local;
 #[path = "sbx/logs.rs"]
 mod logs;
 #[path = "sbx/output.rs"]

@@ -35,7 +35,8 @@ use crate::units::{megabytes, time};
 ///
 /// sbx takes the URL, the API key and the certificate from the first of these that sets them: --url, and a profile named with
 /// --profile or SBX_PROFILE; the environment variables SANDBOXD_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE; the profile
-/// 'default', written by 'sbx login'; the daemon of this machine, if you may read its key.
+/// 'default', written by 'sbx login'; the daemon of this machine, if you may read its data directory, which is that of
+/// SANDBOXD_DATA_DIR or /var/lib/sandboxd.
 #[derive(Debug, Parser)]
 #[command(name = "sbx", version, max_term_width = 100)]
 pub struct Cli {

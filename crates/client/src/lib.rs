@@ -51,6 +51,7 @@ mod info;
 mod lifecycle;
 mod limit_waits;
 mod list;
+mod local_service;
 mod millis;
 mod network;
 mod payload;

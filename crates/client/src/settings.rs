@@ -8,6 +8,7 @@ use tokio::io::DuplexStream;
 
 use crate::connect::{Connector, InProcess, ServiceUrl};
 use crate::limit_waits::{LimitWaits, OnWait};
+use crate::local_service::LocalService;
 use crate::retry::Policy;
 use crate::transport::Transport;
 use crate::trust::Trust;
@@ -104,7 +105,8 @@ impl ClientBuilder {
     }
 
     /// Reads the environment: `SANDBOXD_URL`, `SANDBOXD_API_KEY`, `SANDBOXD_CERTIFICATE` (a PEM file to trust), and
-    /// `SANDBOXD_DATA_DIR`, the data directory of the local daemon, which contains its key.
+    /// `SANDBOXD_DATA_DIR`, the data directory of the local daemon, which contains its key, its address and the fingerprint of its
+    /// certificate.
     ///
     /// ```
     /// let builder = sandboxd_client::ClientBuilder::from_env().retries(5);
@@ -187,7 +189,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the data directory of the local daemon, by default `/var/lib/sandboxd`.
+    /// Sets the data directory of the local daemon, by default `/var/lib/sandboxd`. Without a URL the client uses the daemon's address
+    /// and trusts its certificate, whatever names that has.
     ///
     /// ```
     /// let builder = sandboxd_client::Client::builder().local_data_dir("/srv/sandboxd");
@@ -271,11 +274,11 @@ impl ClientBuilder {
     /// # Ok::<(), sandboxd_client::Error>(())
     /// ```
     pub fn build(self) -> Result<Client> {
-        let url = if self.in_process.is_some() { IN_PROCESS_URL } else { LOCAL_URL };
-        let service_url = ServiceUrl::parse(self.url.as_deref().unwrap_or(url))?;
+        let local = self.local_service()?;
+        let service_url = ServiceUrl::parse(self.url_or_default(local.as_ref()))?;
         let key = match &self.key {
             Some(key) => key.0.clone(),
-            None => self.local_key(&service_url)?,
+            None => self.local_key(&service_url, local.as_ref())?,
         };
         let bearer = format!("Bearer {}", key.trim());
         let mut authorization = HeaderValue::from_str(&bearer)
@@ -285,7 +288,9 @@ impl ClientBuilder {
         authorization.set_sensitive(true);
         let connector = match self.in_process.clone() {
             Some(connect) => Connector::in_process(connect),
-            None if service_url.is_tls() => Connector::new(Some(self.trust(&service_url)?.config()?)),
+            None if service_url.is_tls() => {
+                Connector::new(Some(self.trust(&service_url, local.as_ref())?.config()?))
+            }
             None => Connector::new(None),
         };
         Ok(Client::new(Transport::new(
@@ -298,7 +303,24 @@ impl ClientBuilder {
         )))
     }
 
-    fn trust(&self, service_url: &ServiceUrl) -> Result<Trust> {
+    /// The daemon of this host, unless the URL of a service is given.
+    fn local_service(&self) -> Result<Option<LocalService>> {
+        if self.url.is_some() || self.in_process.is_some() {
+            return Ok(None);
+        }
+        LocalService::read(&self.data_dir)
+    }
+
+    fn url_or_default<'a>(&'a self, local: Option<&'a LocalService>) -> &'a str {
+        match (&self.url, local) {
+            (Some(url), _) => url,
+            (None, Some(local)) => &local.url,
+            (None, None) if self.in_process.is_some() => IN_PROCESS_URL,
+            (None, None) => LOCAL_URL,
+        }
+    }
+
+    fn trust(&self, service_url: &ServiceUrl, local: Option<&LocalService>) -> Result<Trust> {
         let not_pem = |what: &str| {
             Error::configuration(format!("{what} contains no PEM certificate (-----BEGIN CERTIFICATE-----)"))
         };
@@ -309,26 +331,36 @@ impl ClientBuilder {
             Some(TrustSource::File(file)) => {
                 Trust::pem(&read(file)?).ok_or_else(|| not_pem(&file.display().to_string()))
             }
-            // Trusts the self-signed certificate of the local daemon if its directory is readable.
-            None if service_url.is_local() => {
-                let own = std::fs::read(self.data_dir.join(LOCAL_CERTIFICATE)).ok();
-                Ok(own.and_then(|text| Trust::pem(&text)).unwrap_or_default())
-            }
-            None => Ok(Trust::System),
+            None => Ok(self.default_trust(service_url, local)),
         }
     }
 
+    /// Trusts the certificate of the local daemon as its files describe it, if its directory is readable.
+    fn default_trust(&self, service_url: &ServiceUrl, local: Option<&LocalService>) -> Trust {
+        if let Some(fingerprint) = local.and_then(|local| local.fingerprint) {
+            return Trust::Pinned(fingerprint);
+        }
+        if !service_url.is_local() {
+            return Trust::System;
+        }
+        let own = std::fs::read(self.data_dir.join(LOCAL_CERTIFICATE)).ok();
+        own.and_then(|text| Trust::pem(&text)).unwrap_or_default()
+    }
+
     /// The key of the local daemon is sent to this machine only.
-    fn local_key(&self, service_url: &ServiceUrl) -> Result<String> {
+    fn local_key(&self, service_url: &ServiceUrl, local: Option<&LocalService>) -> Result<String> {
         let file = self.data_dir.join(LOCAL_KEY);
         let how = "set SANDBOXD_API_KEY or ClientBuilder::key";
-        if !service_url.is_local() {
+        if local.is_none() && !service_url.is_local() {
             let message = format!("no API key for {}; {how}", service_url.url(""));
             return Err(Error::configuration(message).with_detail("reason", "key"));
         }
         std::fs::read_to_string(&file).map_err(|error| {
             let file = file.display();
-            let message = format!("no API key; {how}. The key of the local daemon cannot be read: {file}");
+            let message = format!(
+                "no API key; {how}. The key of the local daemon cannot be read: {file}; set SANDBOXD_DATA_DIR if the daemon \
+                 has another data directory, and SANDBOXD_URL for a service on another machine"
+            );
             Error::configuration(message).with_detail("reason", "key").caused_by(error)
         })
     }
@@ -356,6 +388,17 @@ mod tests {
         expected: BTreeMap<String, String>,
     }
 
+    /// Which certificates the client would trust, as the table says it.
+    fn trust_of(builder: &ClientBuilder) -> &'static str {
+        let local = builder.local_service().unwrap();
+        let service_url = ServiceUrl::parse(builder.url_or_default(local.as_ref())).unwrap();
+        match builder.trust(&service_url, local.as_ref()).unwrap() {
+            Trust::System => "system",
+            Trust::Certificates(_) => "certificates",
+            Trust::Pinned(_) => "pinned",
+        }
+    }
+
     #[test]
     fn settings_follow_the_shared_table() {
         for case in cases::of::<Case>(include_str!("../../../sdk/cases/settings.json")) {
@@ -375,6 +418,9 @@ mod tests {
                 };
             }
             let shown = format!("{:?} {:?}", case.environment, case.arguments);
+            if let Some(expected) = case.expected.get("trust") {
+                assert_eq!(trust_of(&builder), *expected, "{shown}");
+            }
             match (builder.build(), case.expected.get("error")) {
                 (Ok(client), None) => {
                     if let Some(url) = case.expected.get("url") {

@@ -2,10 +2,11 @@
 //! unusable, the error is logged and the old one stays in use.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustls::ServerConfig;
 use time::OffsetDateTime;
+use tokio::sync::watch::Sender;
 
 mod der;
 mod files;
@@ -60,6 +61,8 @@ pub enum TlsError {
 pub struct Certificate {
     /// Its PEM file, which clients of a self-signed certificate have to trust.
     pub file: PathBuf,
+    /// The certificate itself, without its chain, for clients that pin it.
+    pub der: Arc<[u8]>,
     pub not_after: OffsetDateTime,
 }
 
@@ -80,7 +83,7 @@ pub struct Tls {
 struct Shared {
     config: TlsConfig,
     now: fn() -> OffsetDateTime,
-    current: Mutex<Loaded>,
+    current: Sender<Loaded>,
 }
 
 #[derive(Clone)]
@@ -106,25 +109,31 @@ impl Tls {
                 "the TLS certificate has expired; clients will refuse it"
             );
         }
-        Ok(Self { shared: Arc::new(Shared { config, now, current: Mutex::new(loaded) }) })
+        Ok(Self { shared: Arc::new(Shared { config, now, current: Sender::new(loaded) }) })
     }
 
     /// The certificate that new connections get.
     pub fn certificate(&self) -> Certificate {
-        self.current().certificate
+        self.shared.current.borrow().certificate.clone()
+    }
+
+    /// Waits until new connections get another certificate than `known`.
+    pub async fn replaced(&self, known: &Certificate) {
+        let mut changes = self.shared.current.subscribe();
+        // An error would mean that the sender is gone, which `self` has.
+        let _ = changes.wait_for(|loaded| loaded.certificate != *known).await;
     }
 
     pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
-        self.current().server
+        Arc::clone(&self.shared.current.borrow().server)
     }
 
     fn current(&self) -> Loaded {
-        // The value is replaced as a whole, so a panic cannot leave it inconsistent.
-        self.shared.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.current.borrow().clone()
     }
 
     fn replace(&self, loaded: Loaded) {
-        *self.shared.current.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
+        self.shared.current.send_replace(loaded);
     }
 }
 
@@ -158,6 +167,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
     let not_x509 = || TlsError::NotX509 { path: certificate.to_owned() };
     let first = chain.first().ok_or_else(not_x509)?;
     let not_after = der::not_after(first).ok_or_else(not_x509)?;
+    let der: Arc<[u8]> = Arc::from(&first[..]);
     let unusable = |source: rustls::Error| TlsError::Unusable {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
@@ -173,7 +183,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // Tickets resume sessions without state on the server.
     server.ticketer = rustls::crypto::ring::Ticketer::new().map_err(unusable)?;
-    let certificate = Certificate { file: certificate.to_owned(), not_after };
+    let certificate = Certificate { file: certificate.to_owned(), der, not_after };
     Ok(Loaded { server: Arc::new(server), certificate, seen })
 }
 

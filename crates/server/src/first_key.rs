@@ -3,9 +3,7 @@
 //! Its text is in a file that only root can read. The file is written first: after a crash between file and store, the next start
 //! registers the key of the file. A removed file is not created again.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -14,6 +12,7 @@ use store::Store;
 
 use crate::keyring;
 use crate::new_key::{NewKey, new_text, register};
+use crate::private_file;
 
 const FILE: &str = "local.key";
 /// The account of the local key.
@@ -55,7 +54,7 @@ pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
         }
         Err(error) if error.kind() == ErrorKind::NotFound && keys.is_empty() => {
             let text = new_text();
-            write_private(data_dir, &file, text.as_str())
+            private_file::write(&file, text.as_str())
                 .with_context(|| format!("cannot write {}", file.display()))?;
             register(store, &text, local_key()).await?;
             Ok(LocalKey::New { text, file })
@@ -73,17 +72,6 @@ fn local_key() -> NewKey {
         valid_ms: None,
         limits: KeyLimits::OfAccount,
     }
-}
-
-/// Atomic, also across a power loss.
-fn write_private(dir: &Path, path: &Path, text: &str) -> std::io::Result<()> {
-    let draft = path.with_extension("key.new");
-    let _ = std::fs::remove_file(&draft);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    writeln!(file, "{text}")?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
-    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod openapi;
 mod origins;
 mod output;
 mod ports;
+mod private_file;
 mod progress;
 mod proxies;
 mod pull_ledger;

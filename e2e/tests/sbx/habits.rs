@@ -216,4 +216,12 @@ async fn connection_errors_name_the_remedy() {
     let mut untrusted = user.sbx();
     let output = untrusted.env_remove("SANDBOXD_CERTIFICATE").arg("ls").output().unwrap();
     assert!(text(&output.stderr).contains("'sbx login' shows the certificate"), "{}", text(&output.stderr));
+    // Without a URL, that of the data directory is tried. This one is of a daemon that has ended.
+    std::fs::write(user.home.path().join("local.json"), r#"{"url": "http://127.0.0.1:9"}"#).unwrap();
+    let mut ended = user.sbx_without_login();
+    let output = ended.env("SANDBOXD_API_KEY", &user.key).arg("ls").output().unwrap();
+    let stderr = text(&output.stderr);
+    for part in ["http://127.0.0.1:9", "SANDBOXD_DATA_DIR", "SANDBOXD_URL"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
 }

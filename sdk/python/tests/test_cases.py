@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
 
-from sandboxd import _errors, _retry, _sse
+from sandboxd import _errors, _retry, _settings, _sse
 
 CASES = Path(__file__).resolve().parents[2] / "cases"
 
@@ -55,6 +56,27 @@ def test_an_endless_event_is_refused() -> None:
         with pytest.raises(_sse.TooLong):
             for _ in range(2048):
                 parser.push(endless * 64)
+
+
+@pytest.mark.parametrize("case", cases("settings"), ids=str)
+def test_settings_follow_the_table(case: Dict[str, Any], tmp_path: Path) -> None:
+    def data(values: Dict[str, str]) -> Dict[str, str]:
+        return {name: value.replace("DATA", str(tmp_path)) for name, value in values.items()}
+
+    for name, text in case.get("files", {}).items():
+        Path(name.replace("DATA", str(tmp_path))).write_text(text, encoding="utf-8")
+    arguments, expected = data(case.get("arguments", {})), data(case["expected"])
+    if "error" in expected:
+        with pytest.raises(_errors.ConfigurationError) as caught:
+            _settings.resolve(environment=data(case["environment"]), **arguments)  # type: ignore[arg-type]
+        assert expected["error"] in str(caught.value)
+        return
+    settings = _settings.resolve(environment=data(case["environment"]), **arguments)  # type: ignore[arg-type]
+    assert expected.get("url") in (None, settings.service_url.url("/v1"))
+    assert expected.get("key") in (None, settings.api_key)
+    if "trust" in expected:
+        is_pinned = settings.tls is not None and settings.tls.verify_mode == ssl.CERT_NONE
+        assert is_pinned == (expected["trust"] == "pinned")
 
 
 @pytest.mark.parametrize("case", cases("error"), ids=lambda case: str(case["expected"]["code_name"]))

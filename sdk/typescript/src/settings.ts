@@ -14,6 +14,7 @@ import type { Duration } from "./units.js";
 const LOCAL_URL = "https://127.0.0.1:8443";
 const LOCAL_DATA_DIR = "/var/lib/sandboxd";
 const LOCAL_KEY = "local.key";
+const LOCAL_SERVICE = "local.json";
 const LOCAL_CERTIFICATE = "tls/tls-cert.pem";
 const TIMEOUT_MS = 30_000;
 const RETRIES = 2;
@@ -84,9 +85,13 @@ export function resolveSettings(options: ClientOptions, source: SettingsSource):
     const value = source.environment(name);
     return value === undefined || value.trim() === "" ? undefined : value;
   };
-  const serviceUrl = parseServiceUrl(options.url ?? variable("SANDBOXD_URL") ?? LOCAL_URL);
   const dataDir = options.dataDir ?? variable("SANDBOXD_DATA_DIR") ?? LOCAL_DATA_DIR;
-  const apiKey = (options.apiKey ?? variable("SANDBOXD_API_KEY") ?? localKey(serviceUrl, dataDir, source)).trim();
+  const givenUrl = options.url ?? variable("SANDBOXD_URL");
+  const local = givenUrl === undefined ? localService(dataDir, source) : undefined;
+  const serviceUrl = parseServiceUrl(givenUrl ?? local?.url ?? LOCAL_URL);
+  const isHere = local !== undefined || serviceUrl.isLocal;
+  const findKey = (): string => (isHere ? localKey(dataDir, source) : noKey(serviceUrl));
+  const apiKey = (options.apiKey ?? variable("SANDBOXD_API_KEY") ?? findKey()).trim();
   if (!/^[\x20-\x7e]*$/.test(apiKey)) {
     throw configurationError("the API key has characters that are not allowed in keys");
   }
@@ -94,7 +99,7 @@ export function resolveSettings(options: ClientOptions, source: SettingsSource):
   return {
     serviceUrl,
     apiKey: new ApiKey(apiKey),
-    trust: serviceUrl.isTls ? trustOf({ ...options, certificate, dataDir }, serviceUrl, source) : { kind: "system" },
+    trust: serviceUrl.isTls ? trustOf({ ...options, certificate, dataDir, local }, serviceUrl, source) : { kind: "system" },
     timeoutMs: millisecondsOf("timeout", options.timeout, options.timeoutMs) ?? TIMEOUT_MS,
     policy: {
       retries: options.retries ?? RETRIES,
@@ -115,6 +120,14 @@ interface TrustOptions {
   readonly fingerprint?: string;
   readonly systemCertificates?: boolean;
   readonly dataDir: string;
+  readonly local: LocalService | undefined;
+}
+
+/** How to reach the daemon of a data directory, as it describes itself when it starts. */
+interface LocalService {
+  readonly url: string;
+  /** The only certificate to trust; absent without TLS. */
+  readonly trust: Trust | undefined;
 }
 
 function trustOf(options: TrustOptions, serviceUrl: ServiceUrl, source: SettingsSource): Trust {
@@ -130,27 +143,57 @@ function trustOf(options: TrustOptions, serviceUrl: ServiceUrl, source: Settings
     }
     return { kind: "certificates", pem };
   }
+  if (options.local?.trust !== undefined) return options.local.trust;
   return serviceUrl.isLocal ? localTrust(options.dataDir, source) : { kind: "system" };
+}
+
+/** The daemon of this directory; undefined if there is no description that this user can read. */
+function localService(dataDir: string, source: SettingsSource): LocalService | undefined {
+  const file = `${dataDir}/${LOCAL_SERVICE}`;
+  const text = readIfPossible(file, source);
+  if (text === undefined) return undefined;
+  try {
+    const { url, certificate, fingerprint } = JSON.parse(text) as Record<string, unknown>;
+    if (typeof url !== "string") throw new TypeError("the URL is not a text");
+    if (fingerprint === undefined) return { url, trust: undefined };
+    if (typeof fingerprint !== "string") throw new TypeError("the fingerprint is not a text");
+    const sha256 = parseFingerprint(fingerprint);
+    const pem = typeof certificate === "string" ? readIfPossible(certificate, source) : undefined;
+    return { url, trust: { kind: "pinned", sha256, ...(pem === undefined ? {} : { pem }) } };
+  } catch (error) {
+    throw configurationError(`${file} is malformed; a restart of the daemon writes it again`, error);
+  }
 }
 
 /** Trusts the self-signed certificate of the local daemon if its directory is readable. */
 function localTrust(dataDir: string, source: SettingsSource): Trust {
-  try {
-    const pem = source.readTextFile(`${dataDir}/${LOCAL_CERTIFICATE}`);
-    return isPem(pem) ? { kind: "certificates", pem } : { kind: "system" };
-  } catch {
-    return { kind: "system" };
-  }
+  const pem = readIfPossible(`${dataDir}/${LOCAL_CERTIFICATE}`, source);
+  return pem !== undefined && isPem(pem) ? { kind: "certificates", pem } : { kind: "system" };
 }
 
-function localKey(serviceUrl: ServiceUrl, dataDir: string, source: SettingsSource): string {
-  const how = "set SANDBOXD_API_KEY or the option apiKey";
-  if (!serviceUrl.isLocal) throw configurationError(`no API key for ${serviceUrl.base}; ${how}`);
+const HOW_TO_SET_KEY = "set SANDBOXD_API_KEY or the option apiKey";
+
+function noKey(serviceUrl: ServiceUrl): never {
+  throw configurationError(`no API key for ${serviceUrl.base}; ${HOW_TO_SET_KEY}`);
+}
+
+function localKey(dataDir: string, source: SettingsSource): string {
   const file = `${dataDir}/${LOCAL_KEY}`;
   try {
     return source.readTextFile(file);
   } catch (error) {
-    throw configurationError(`no API key; ${how}. The key of the local daemon cannot be read: ${file}`, error);
+    const what =
+      `no API key; ${HOW_TO_SET_KEY}. The key of the local daemon cannot be read: ${file}; set SANDBOXD_DATA_DIR if the daemon ` +
+      "has another data directory, and SANDBOXD_URL for a service on another machine";
+    throw configurationError(what, error);
+  }
+}
+
+function readIfPossible(file: string, source: SettingsSource): string | undefined {
+  try {
+    return source.readTextFile(file);
+  } catch {
+    return undefined;
   }
 }
 

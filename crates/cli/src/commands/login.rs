@@ -65,7 +65,8 @@ async fn with_trust(mut profile: Profile, arguments: &LoginArguments) -> Result<
     ensure!(
         io::stdin().is_terminal(),
         "compare it with the output of this command on the machine of the service, then pass --fingerprint {shown}\n  \
-        openssl x509 -fingerprint -sha256 -noout -in /var/lib/sandboxd/tls/tls-cert.pem"
+        openssl x509 -fingerprint -sha256 -noout -in /var/lib/sandboxd/tls/tls-cert.pem\n\
+        with http.tls = \"files\" there, name the file of http.tls_cert instead"
     );
     if !prompt("Trust this certificate from now on? [y/N] ")?.trim().eq_ignore_ascii_case("y") {
         bail!("not trusted; nothing was saved");

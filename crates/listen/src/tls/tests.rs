@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use futures_util::FutureExt;
 use time::Duration;
 use time::macros::datetime;
 
@@ -68,6 +69,19 @@ fn the_list_of_authorities_ends_with_the_certificate_in_use() {
         let own_count = files::chain(&tls.certificate().file).unwrap().len();
         assert!(files::chain(&tls.certificate().authorities()).unwrap().len() >= own_count);
     }
+}
+
+#[test]
+fn a_new_certificate_ends_the_wait_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = own(dir.path(), &["localhost"]);
+    let tls = load(&own, then).unwrap();
+    let first = tls.certificate();
+    assert_eq!(first.der[..], files::chain(&first.file).unwrap()[0][..]);
+    assert_eq!(tls.replaced(&first).now_or_never(), None);
+    tls.replace(obtain(&TlsConfig::SelfSigned(own), day_336()).unwrap());
+    assert_eq!(tls.replaced(&first).now_or_never(), Some(()));
+    assert_eq!(tls.replaced(&tls.certificate()).now_or_never(), None);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! a connection at most. Sandboxes keep running when the daemon ends or crashes.
 
 mod images;
+mod local_service;
 mod lock;
 mod parts;
 mod shared_host;

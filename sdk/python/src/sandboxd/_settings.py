@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 import ssl
@@ -95,9 +96,11 @@ def resolve(
     """Completes the arguments from the environment and from the files of the local daemon."""
     api_key = None if api_key is None else Secret(api_key)
     variables = _Variables(os.environ if environment is None else environment)
-    service_url = parse_url(url or variables.get("SANDBOXD_URL") or LOCAL_URL)
     directory = Path(data_dir or variables.get("SANDBOXD_DATA_DIR") or LOCAL_DATA_DIR)
-    key = Secret((api_key or variables.get("SANDBOXD_API_KEY") or _local_key(service_url, directory)).strip())
+    given_url = url or variables.get("SANDBOXD_URL")
+    local = _local_service(directory) if given_url is None else None
+    service_url = parse_url(given_url or (LOCAL_URL if local is None else local.url))
+    key = Secret((api_key or variables.get("SANDBOXD_API_KEY") or _local_key(service_url, directory, local)).strip())
     if not key.isascii() or not key.isprintable():
         raise ConfigurationError("the API key has characters that are not allowed in keys")
     tls: Optional[ssl.SSLContext] = None
@@ -107,7 +110,7 @@ def resolve(
         elif fingerprint is not None:
             tls = pinned(parse_fingerprint(fingerprint))
         else:
-            tls = _trusted(certificate or variables.get("SANDBOXD_CERTIFICATE"), service_url, directory)
+            tls = _trusted(certificate or variables.get("SANDBOXD_CERTIFICATE"), service_url, directory, local)
         tls.set_alpn_protocols(["http/1.1"])
     return Settings(
         service_url=service_url,
@@ -154,8 +157,38 @@ def parse_fingerprint(text: str) -> str:
     return digits
 
 
+@dataclass(frozen=True)
+class _LocalService:
+    """How to reach the daemon of a data directory, as it describes itself when it starts."""
+
+    url: str
+    sha256: Optional[str]
+    """The fingerprint of the only certificate to trust; None without TLS."""
+
+
+def _local_service(directory: Path) -> Optional[_LocalService]:
+    """The daemon of this directory; None if there is no description that this user can read."""
+    file = directory / "local.json"
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return None
+    try:
+        content = json.loads(text)
+        url, fingerprint = content["url"], content.get("fingerprint")
+        if not isinstance(url, str):
+            raise TypeError("the URL is not a text")
+        return _LocalService(url, None if fingerprint is None else parse_fingerprint(fingerprint))
+    except (ValueError, TypeError, LookupError, AttributeError, ConfigurationError) as error:
+        message = f"{file} is malformed; a restart of the daemon writes it again"
+        raise ConfigurationError(message) from error
+
+
 def _trusted(
-    certificate: Optional[Union[str, "os.PathLike[str]"]], service_url: ServiceUrl, directory: Path
+    certificate: Optional[Union[str, "os.PathLike[str]"]],
+    service_url: ServiceUrl,
+    directory: Path,
+    local: Optional[_LocalService],
 ) -> ssl.SSLContext:
     if certificate is not None:
         is_text = isinstance(certificate, str) and "-----BEGIN" in certificate
@@ -164,6 +197,8 @@ def _trusted(
             what = "the text to trust" if is_text else str(certificate)
             raise ConfigurationError(f"{what} contains no PEM certificate (-----BEGIN CERTIFICATE-----)")
         return _context(pem)
+    if local is not None and local.sha256 is not None:
+        return pinned(local.sha256)
     if service_url.is_local:
         # Trusts the self-signed certificate of the local daemon if its directory is readable.
         try:
@@ -191,10 +226,10 @@ def _context(pem: str) -> ssl.SSLContext:
     return context
 
 
-def _local_key(service_url: ServiceUrl, directory: Path) -> str:
+def _local_key(service_url: ServiceUrl, directory: Path, local: Optional[_LocalService]) -> str:
     """The key of the local daemon, which is sent to this machine only."""
     how = "set SANDBOXD_API_KEY or the argument api_key"
-    if not service_url.is_local:
+    if local is None and not service_url.is_local:
         raise ConfigurationError(f"no API key for {service_url.url('')}; {how}")
     file = directory / "local.key"
     try:
@@ -202,7 +237,8 @@ def _local_key(service_url: ServiceUrl, directory: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         message = (
             f"no API key; {how}. The key of the local daemon cannot be read: {file}; "
-            "set SANDBOXD_DATA_DIR if the daemon has another data directory"
+            "set SANDBOXD_DATA_DIR if the daemon has another data directory, "
+            "and SANDBOXD_URL for a service on another machine"
         )
         raise ConfigurationError(message) from error
 

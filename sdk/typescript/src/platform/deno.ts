@@ -40,11 +40,15 @@ function fetchWith(trust: Trust): Fetch {
   switch (trust.kind) {
     case "system":
       return globalThis.fetch.bind(globalThis);
-    case "certificates": {
-      const client = deno().createHttpClient({ caCerts: [trust.pem] });
-      return (url, init) => globalThis.fetch(url, { ...init, client } as RequestInit);
-    }
+    case "certificates":
+      return fetchTrusting(trust.pem);
     case "pinned":
+      if (trust.pem !== undefined) return fetchTrusting(trust.pem);
       throw configurationError("Deno cannot pin a fingerprint; use the option certificate");
   }
+}
+
+function fetchTrusting(pem: string): Fetch {
+  const client = deno().createHttpClient({ caCerts: [pem] });
+  return (url, init) => globalThis.fetch(url, { ...init, client } as RequestInit);
 }

@@ -7,8 +7,11 @@ export type Trust =
   | { readonly kind: "system" }
   /** Only these certificates, in PEM. */
   | { readonly kind: "certificates"; readonly pem: string }
-  /** Only the certificate with this SHA-256 digest, as 64 hexadecimal digits; its names and dates are not checked. */
-  | { readonly kind: "pinned"; readonly sha256: string };
+  /**
+   * Only the certificate with this SHA-256 digest, as 64 hexadecimal digits; its names and dates are not checked. A runtime that
+   * cannot check the digest trusts `pem`, the certificate itself, if that is known.
+   */
+  | { readonly kind: "pinned"; readonly sha256: string; readonly pem?: string };
 
 /** A request of one attempt. */
 export interface HttpRequest {

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::local_service::LocalService;
 use super::welcome;
 use crate::app::{Opened, network};
 use crate::config::{Config, Http, Tls};
@@ -96,6 +97,7 @@ fn builder_settings(config: &Config) -> builder::Settings {
 /// Bound sockets and a loaded certificate; no connection is accepted yet.
 pub struct BoundListeners {
     listeners: Vec<Listener>,
+    tls: Option<listen::Tls>,
     metrics: Option<TcpListener>,
     info: ListenerInfo,
 }
@@ -141,17 +143,17 @@ impl BoundListeners {
         };
         let Some(tls) = tls(config) else {
             // Without TLS there is no redirect.
-            return Ok(Self { listeners: vec![Listener::Http { socket }], metrics, info });
+            return Ok(Self { listeners: vec![Listener::Http { socket }], tls: None, metrics, info });
         };
         let tls = listen::Tls::load(tls)?;
         info.scheme = "https";
         info.certificate = (http.tls == Tls::SelfSigned).then(|| tls.certificate());
-        let mut listeners = vec![Listener::Https { socket, tls }];
+        let mut listeners = vec![Listener::Https { socket, tls: tls.clone() }];
         if let Some(redirect) = http.redirect_address()? {
             let socket = bind("http.redirect_listen", redirect)?;
             listeners.push(Listener::Redirect { socket, host: name(http, address), port: address.port() });
         }
-        Ok(Self { listeners, metrics, info })
+        Ok(Self { listeners, tls: Some(tls), metrics, info })
     }
 
     /// The port of the service.
@@ -174,7 +176,11 @@ impl BoundListeners {
         let serving = async move {
             listen::serve(server, listeners, stop, grace).await;
         };
-        let mut tasks = vec![tokio::spawn(serving)];
+        let url = welcome::url(self.info.scheme, self.info.address);
+        let local = LocalService { data_dir: config.data_dir.clone(), url, tls: self.tls };
+        let described = local.write();
+        let keeping = local.keep_current(described, service.stopping.clone());
+        let mut tasks = vec![tokio::spawn(serving), tokio::spawn(keeping)];
         if let Some(socket) = self.metrics {
             let service = Arc::clone(service);
             tasks.push(tokio::spawn(async move {
