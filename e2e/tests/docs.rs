@@ -102,8 +102,8 @@ fn bash(service: &Service, script: &str, dir: &Path) -> Output {
         .current_dir(dir)
         .env("PATH", path)
         .env("SANDBOXD_CONFIG", service.config_file())
-        // `sbx` finds a local service at the default address by itself; the test's service has another address.
-        .env("SANDBOXD_URL", format!("https://{}", service.address))
+        // `sbx` finds the service by its data directory.
+        .env_remove("SANDBOXD_URL")
         .env("SANDBOXD_DATA_DIR", service.layout.data.canonicalize().unwrap())
         .env("XDG_CONFIG_HOME", dir)
         .stdin(Stdio::null())
@@ -324,6 +324,20 @@ fn section<'a>(guide: &'a str, heading: &str) -> &'a str {
     below.split("\n##").next().unwrap_or(below)
 }
 
+/// Runs commands as an operator pastes them into a shell, which does not stop at errors by itself.
+fn pasted(service: &Service, commands: &str, dir: &Path) -> Output {
+    bash(service, &format!("set +euo pipefail\n{commands}"), dir)
+}
+
+/// Runs commands for the sandboxes of all accounts. They must fail if the service cannot be reached: what comes next assumes that they
+/// have had their effect.
+fn for_all_accounts(service: &Service, commands: &str, dir: &Path) {
+    let unreachable = pasted(service, &format!("export SANDBOXD_URL=https://127.0.0.1:9\n{commands}"), dir);
+    assert!(!unreachable.status.success(), "{commands}: {}", text(&unreachable.stderr));
+    let output = pasted(service, commands, dir);
+    assert!(output.status.success(), "{commands}: {}", text(&output.stderr));
+}
+
 /// Carries out the commands below a heading of the operations guide. Systemd is replaced by what it does.
 async fn carry_out(service: &Service, heading: &str, backup: &Path) {
     // The directory does not exist between two of the commands.
@@ -332,8 +346,7 @@ async fn carry_out(service: &Service, heading: &str, backup: &Path) {
         match command.as_str() {
             "systemctl stop sandboxd" => stop(service).await,
             "systemctl start sandboxd" => service.start_process().await.unwrap(),
-            // Ends with an error for sandboxes that are paused already.
-            command if command.starts_with("for account in ") => drop(bash(service, command, backup)),
+            command if command.starts_with('(') => for_all_accounts(service, command, backup),
             command => {
                 let command = command.replace(SHOWN_DATA_DIR, &data);
                 shell(&command.replace("/backup/", &format!("{}/", backup.display())));

@@ -6,7 +6,7 @@ use e2e::service::Service;
 use e2e::{Expected, strays};
 use serde_json::json;
 
-use super::{SHOWN_DATA_DIR, bash, document, operator_commands, section, service, shell, stop, text};
+use super::{SHOWN_DATA_DIR, document, for_all_accounts, operator_commands, section, service, shell, stop};
 
 /// The heading whose commands remove the service.
 pub const REMOVE: &str = "## Remove";
@@ -46,10 +46,7 @@ async fn the_commands_that_remove_the_service_leave_nothing() {
     for command in operator_commands(section(&document("docs/operations.md"), REMOVE)) {
         match command.as_str() {
             "systemctl disable --now sandboxd" => stop(&service).await,
-            command if command.starts_with("for account in ") => {
-                let output = bash(&service, command, root.path());
-                assert!(output.status.success(), "{command}: {}", text(&output.stderr));
-            }
+            command if command.starts_with('(') => for_all_accounts(&service, command, root.path()),
             command => shell(&adapted(&service, command, &data, root.path())),
         }
     }
