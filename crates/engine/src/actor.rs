@@ -419,7 +419,7 @@ impl Actor {
         data: Value,
         at: TimeMs,
     ) -> Result<(), StoreError> {
-        let event = NewEvent { at, ..events::of_sandbox(&next, kind, data) };
+        let event = events::of_sandbox(&next, at, kind, data);
         self.commit_events(next, vec![event], at).await
     }
 

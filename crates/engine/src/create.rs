@@ -278,9 +278,9 @@ async fn create_default_user(sandbox: &ProvisionedSandbox) -> Result<(), EngineE
 
 /// Adds the record of a new sandbox and its events.
 pub fn with_created(batch: Batch, record: &SandboxRecord) -> Batch {
-    let image = json!({ "image": record.config.image });
-    let created = events::of_sandbox(record, EventKind::SandboxCreated, image);
-    let started = events::of_sandbox(record, EventKind::SandboxStarted, json!({}));
+    let (at, image) = (record.created_at, json!({ "image": record.config.image }));
+    let created = events::of_sandbox(record, at, EventKind::SandboxCreated, image);
+    let started = events::of_sandbox(record, at, EventKind::SandboxStarted, json!({}));
     batch.put(record.clone()).event(created).event(started)
 }
 

@@ -111,9 +111,8 @@ impl Drop for ExecEvents {
     }
 }
 
-/// An event of a sandbox, at the time of the record's last change of state.
-pub fn of_sandbox(record: &SandboxRecord, kind: EventKind, data: Value) -> NewEvent {
-    let at = record.terminated_at.or(record.paused_at).or(record.started_at).unwrap_or(record.created_at);
+/// An event of a sandbox. Its time is that of the event: the record has only those of its changes of state.
+pub fn of_sandbox(record: &SandboxRecord, at: TimeMs, kind: EventKind, data: Value) -> NewEvent {
     NewEvent {
         sandbox: record.id.clone(),
         account: record.account.clone(),
@@ -143,7 +142,7 @@ pub fn of_snapshot(record: &SnapshotRecord, at: TimeMs, kind: EventKind, data: V
 pub fn batch_with_cost(prices: &Prices, before: &SandboxRecord, next: &SandboxRecord, at: TimeMs) -> Batch {
     let batch = Batch::new().put(next.clone());
     match cost(prices, before, next) {
-        Some(data) => batch.event(NewEvent { at, ..of_sandbox(next, EventKind::CostRuntime, data) }),
+        Some(data) => batch.event(of_sandbox(next, at, EventKind::CostRuntime, data)),
         None => batch,
     }
 }

@@ -119,7 +119,7 @@ impl Fork<'_> {
         };
         let records: Vec<SandboxRecord> = sandboxes.iter().map(record).collect();
         let ids: Vec<_> = records.iter().map(|record| &record.id).collect();
-        let forked = events::of_sandbox(source, EventKind::SandboxForked, json!({ "sandboxIds": ids }));
+        let forked = events::of_sandbox(source, now, EventKind::SandboxForked, json!({ "sandboxIds": ids }));
         let mut batch = records.iter().fold(Batch::new().event(forked), with_created);
         if let Some(idempotency) = idempotency {
             batch = batch.idempotency_record(idempotency.complete(&source.account, now, &records));

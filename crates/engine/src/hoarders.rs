@@ -8,7 +8,6 @@ use std::time::Duration;
 use api::{EventKind, SandboxId};
 use driver::Hoard;
 use serde_json::json;
-use store::NewEvent;
 
 use crate::events;
 use crate::services::Services;
@@ -45,6 +44,6 @@ fn report(services: &Services, id: &SandboxId, hoard: Hoard) {
     tracing::warn!(%id, "{message}");
     let Some(actor) = services.registry.find(id) else { return };
     let record = Arc::clone(&actor.status.borrow().record);
-    let event = events::of_sandbox(&record, EventKind::SandboxError, json!({ "message": message }));
-    services.stamped_store.append(NewEvent { at: services.stamped_store.now(), ..event });
+    let (at, data) = (services.stamped_store.now(), json!({ "message": message }));
+    services.stamped_store.append(events::of_sandbox(&record, at, EventKind::SandboxError, data));
 }

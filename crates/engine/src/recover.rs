@@ -28,7 +28,7 @@ use driver::Presence;
 use futures_util::StreamExt;
 use rules::{Hold, RepeatableWork, TimeMs, suspects_last};
 use serde_json::json;
-use store::{NewEvent, SandboxRecord};
+use store::SandboxRecord;
 use tokio::time::Instant;
 
 use crate::actor::{self, ActorInit, PROCESSES_LOST};
@@ -412,10 +412,8 @@ async fn record_hibernation(
         next.accounting.paused(ended);
     }
     next.revision += 1;
-    let event = NewEvent {
-        at: now,
-        ..events::of_sandbox(&next, EventKind::SandboxHibernated, json!({ "reason": "recovered" }))
-    };
+    let data = json!({ "reason": "recovered" });
+    let event = events::of_sandbox(&next, now, EventKind::SandboxHibernated, data);
     let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
     services.stamped_store.commit(batch.event(event)).await?;
     Ok(next)
@@ -461,9 +459,7 @@ async fn end_on_replaced_disk(
     }
     // The stored processes are those of the new disk.
     let (at, data) = (services.stamped_store.now(), json!({ "message": DISK_REPLACED }));
-    services
-        .stamped_store
-        .append(NewEvent { at, ..events::of_sandbox(&before, EventKind::SandboxError, data) });
+    services.stamped_store.append(events::of_sandbox(&before, at, EventKind::SandboxError, data));
     Ok(before)
 }
 
@@ -485,7 +481,7 @@ async fn record_stopped(
     next.note = Some(note.to_owned());
     next.revision += 1;
     let data = json!({ "message": note });
-    let event = NewEvent { at: now, ..events::of_sandbox(&next, EventKind::SandboxError, data) };
+    let event = events::of_sandbox(&next, now, EventKind::SandboxError, data);
     let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
     services.stamped_store.commit(batch.event(event)).await?;
     Ok(next)

@@ -60,7 +60,7 @@ pub async fn take(
         "snapshotId": record.id, "name": record.name, "sizeBytes": record.bytes,
         "memory": record.memory, "frozenMs": milliseconds(copied.frozen),
     });
-    let event = events::of_sandbox(&copied.sandbox, EventKind::SnapshotCreated, data);
+    let event = events::of_snapshot(&record, record.created_at, EventKind::SnapshotCreated, data);
     let mut batch = Batch::new().put_snapshot(record.clone()).event(event);
     if let Some(idempotency) = idempotency {
         batch = batch.idempotency_record(idempotency.complete(&account, record.created_at, &record));

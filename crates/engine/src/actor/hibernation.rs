@@ -13,7 +13,6 @@ use api::{EventKind, SandboxState};
 use driver::{DiskUse, Presence};
 use rules::{Hold, Operation, RepeatableWork, decide};
 use serde_json::json;
-use store::NewEvent;
 
 use super::{Actor, ProcessState};
 use crate::error::EngineError;
@@ -142,11 +141,11 @@ impl Actor {
             next.paused_at = Some(now);
             let runtime_duration_ms = next.accounting.paused(now);
             let data = json!({ "runtimeDurationMs": runtime_duration_ms, "reason": reason });
-            recorded.push(NewEvent { at: now, ..events::of_sandbox(&next, EventKind::SandboxPaused, data) });
+            recorded.push(events::of_sandbox(&next, now, EventKind::SandboxPaused, data));
             self.context.counters.paused(reason);
         }
         let data = json!({ "reason": reason });
-        recorded.push(NewEvent { at: now, ..events::of_sandbox(&next, EventKind::SandboxHibernated, data) });
+        recorded.push(events::of_sandbox(&next, now, EventKind::SandboxHibernated, data));
         Ok(self.commit_events(next, recorded, now).await?)
     }
 

@@ -9,7 +9,6 @@ use api::{EventKind, SandboxState};
 use driver::{MemoryKills, Presence};
 use rules::{AutoPause, Due, Hold, Operation, RepeatableWork, decide};
 use serde_json::json;
-use store::NewEvent;
 use tokio::time::Instant;
 
 use super::{Actor, ProcessState, timeouts};
@@ -265,7 +264,7 @@ impl Actor {
         let total_runtime_ms = next.accounting.terminated(now);
         let data = json!({ "reason": reason, "totalRuntimeMs": total_runtime_ms });
         let mut events = self.executions.final_events(&next, now);
-        events.push(NewEvent { at: now, ..events::of_sandbox(&next, EventKind::SandboxTerminated, data) });
+        events.push(events::of_sandbox(&next, now, EventKind::SandboxTerminated, data));
         self.commit_events(next, events, now).await?;
         self.context.counters.terminated(reason);
         if let Err(error) = self.context.host.driver().kill(self.id()).await {

@@ -30,7 +30,7 @@ pub(super) fn changed(
     }
     let mut next = record.clone();
     next.config.network = policy;
-    let mut events = vec![NewEvent { at, ..events::of_sandbox(&next, EventKind::NetworkChanged, data) }];
+    let mut events = vec![events::of_sandbox(&next, at, EventKind::NetworkChanged, data)];
     events.extend(close_forbidden(&mut next, at));
     (next, events)
 }

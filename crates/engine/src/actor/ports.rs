@@ -72,5 +72,5 @@ fn port_event(
     at: TimeMs,
 ) -> NewEvent {
     let run = run.map(|run| run.as_str().to_owned()).unwrap_or_default();
-    NewEvent { at, run, ..events::of_sandbox(record, kind, data) }
+    NewEvent { run, ..events::of_sandbox(record, at, kind, data) }
 }

@@ -44,7 +44,7 @@ pub(super) fn changed(
     if let Some(expires) = next.expires_at() {
         data["expiresAt"] = json!(api::Timestamp::from(expires));
     }
-    let event = NewEvent { at, ..events::of_sandbox(&next, EventKind::SandboxTimeoutChanged, data) };
+    let event = events::of_sandbox(&next, at, EventKind::SandboxTimeoutChanged, data);
     Some((next, event))
 }
 

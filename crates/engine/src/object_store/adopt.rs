@@ -13,7 +13,7 @@ use api::{EventKind, SandboxId};
 use archive::Manifest;
 use rules::{IsolationRules, RepeatableWork};
 use serde_json::json;
-use store::{Batch, NewEvent};
+use store::Batch;
 
 use super::fetch::{Fetch, document};
 use crate::create::{Creation, new_record, start_actor};
@@ -133,7 +133,7 @@ impl Adoption<'_> {
         let new = new_record(now, &sandbox, self.account.to_owned(), self.document.config().clone());
         let (record, paused_duration_ms) = self.document.continue_as(new, now);
         let data = json!({ "pausedDurationMs": paused_duration_ms, "note": NOTE });
-        let event = NewEvent { at: now, ..events::of_sandbox(&record, EventKind::SandboxResumed, data) };
+        let event = events::of_sandbox(&record, now, EventKind::SandboxResumed, data);
         if let Err(error) = stamped_store.commit(Batch::new().put(record.clone()).event(event)).await {
             provisioner.discard(sandbox).await;
             return Err(error.into());

@@ -1,8 +1,13 @@
 //! Events of commands and of costs.
 
-use api::{EventKind, SandboxId};
-use engine::EngineSettings;
-use rules::Prices;
+use api::{
+    CreateEgress, CreateIngress, CreateNetwork, EventKind, Isolation, PortVisibility, SandboxConfig,
+    SandboxId,
+};
+use engine::{EngineSettings, Processes, TimeoutChange};
+use rules::{
+    ConfigRules, ExposeRequest, ForkRequest, NetworkChange, Prices, SnapshotRequest, network_change,
+};
 use serde_json::json;
 
 use crate::harness::*;
@@ -186,4 +191,117 @@ async fn no_cost_events_without_prices() {
     assert_eq!(events_of_sort(&harness, &id, "cost.").await, []);
     settle().await;
     harness.assert_clean().await;
+}
+
+/// The steps of one sandbox, an hour apart: an event with the time of an earlier step, as its record has, is told from a right one.
+struct Steps {
+    harness: Harness,
+    id: SandboxId,
+    seen: usize,
+}
+
+impl Steps {
+    /// Checks the kinds and the times of the events since the last call.
+    async fn check(&mut self, kinds: &[&str]) {
+        let events = self.harness.events(&self.id).await.split_off(self.seen);
+        let found: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+        assert_eq!(found, kinds);
+        let now = self.harness.clock.now();
+        for event in &events {
+            assert!(now.since(event.at) < MINUTE, "{} has a time {} ms ago", event.kind, now.since(event.at));
+        }
+        self.seen += events.len();
+        pass(HOUR).await;
+    }
+
+    fn sandbox(&self) -> engine::SandboxHandle<'_> {
+        self.harness.engine.sandbox("test", &self.id)
+    }
+}
+
+fn port_80() -> ExposeRequest {
+    ExposeRequest { port: 80, visibility: PortVisibility::Private, auto_resume: true }
+}
+
+/// Allows one name, and no ports.
+fn closed_network() -> NetworkChange {
+    let egress = CreateEgress { allow: Some(vec!["a.example".to_owned()]), ..CreateEgress::default() };
+    let ingress = CreateIngress { allow_ports: Some(Vec::new()) };
+    let body = CreateNetwork { egress: Some(egress), ingress: Some(ingress) };
+    network_change(body, &ConfigRules::default()).unwrap()
+}
+
+async fn new_steps() -> Steps {
+    let harness = Harness::new(with_prices()).await;
+    let gvisor = SandboxConfig { isolation: Isolation::Gvisor, ..config() };
+    let id = harness.create_with(gvisor).await.unwrap();
+    let mut steps = Steps { harness, id, seen: 0 };
+    steps.check(&["sandbox.created", "sandbox.started"]).await;
+    steps
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_the_lifecycle_have_the_time_of_their_change() {
+    let mut steps = new_steps().await;
+    steps.sandbox().pause().await.unwrap();
+    steps.check(&["cost.runtime", "sandbox.paused"]).await;
+    steps.sandbox().pause_with(Processes::Stored).await.unwrap();
+    steps.check(&["sandbox.hibernated"]).await;
+    steps.sandbox().resume().await.unwrap();
+    steps.check(&["sandbox.resumed"]).await;
+    steps.sandbox().pause_with(Processes::Stored).await.unwrap();
+    steps.check(&["cost.runtime", "sandbox.paused", "sandbox.hibernated"]).await;
+    steps.sandbox().resume().await.unwrap();
+    steps.check(&["sandbox.resumed"]).await;
+    steps.sandbox().change_timeout(TimeoutChange::Set(DAY)).await.unwrap();
+    steps.check(&["sandbox.timeout_changed"]).await;
+    steps.harness.driver.crash(&steps.id);
+    settle().await;
+    steps.check(&["cost.runtime", "sandbox.error"]).await;
+    steps.sandbox().terminate("deleted").await.unwrap();
+    steps.check(&["sandbox.terminated"]).await;
+    steps.harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_commands_ports_and_the_network_have_the_time_of_their_change() {
+    let mut steps = new_steps().await;
+    steps.harness.run(&steps.id, "echo hello").await.unwrap();
+    steps.check(&["exec.started", "exec.completed"]).await;
+    steps.sandbox().expose(port_80(), None).await.unwrap();
+    steps.check(&["port.exposed"]).await;
+    steps.sandbox().close_port(80, None).await.unwrap();
+    steps.check(&["port.closed"]).await;
+    steps.sandbox().expose(port_80(), None).await.unwrap();
+    steps.check(&["port.exposed"]).await;
+    steps.sandbox().change_network(closed_network()).await.unwrap();
+    steps.check(&["network.changed", "port.closed"]).await;
+    steps.harness.assert_clean().await;
+}
+
+/// The record of a sandbox that was not paused has no other time than that of its creation.
+#[tokio::test(start_paused = true)]
+async fn events_of_snapshots_and_forks_have_the_time_of_their_change() {
+    let mut steps = new_steps().await;
+    let snapshot = steps.sandbox().take_snapshot(SnapshotRequest::default(), None).await.unwrap();
+    steps.check(&["snapshot.created"]).await;
+    let request = ForkRequest {
+        count: 2,
+        env: Default::default(),
+        name: None,
+        metadata: None,
+        memory: false,
+        isolation: Default::default(),
+    };
+    let forks = steps.sandbox().fork(request, None).await.unwrap();
+    steps.check(&["sandbox.forked"]).await;
+    for fork in forks {
+        let mut of_fork = steps.harness.events(&fork.record.id).await;
+        of_fork.retain(|event| event.at != fork.record.created_at);
+        assert_eq!(of_fork, []);
+    }
+    steps.sandbox().rollback(&snapshot.id).await.unwrap();
+    steps.check(&["cost.runtime", "sandbox.rolled_back", "sandbox.resumed"]).await;
+    steps.harness.engine.delete_snapshot("test", &snapshot.id).await.unwrap();
+    steps.check(&["snapshot.deleted"]).await;
 }
