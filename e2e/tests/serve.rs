@@ -35,6 +35,53 @@ fn first_key(service: &Service) -> String {
     std::fs::read_to_string(key_file(service)).unwrap().trim().to_owned()
 }
 
+/// Moves the database from one directory to another.
+fn move_database(from: &Path, to: &Path) {
+    for file in ["store.db", "store.db-wal", "store.db-shm", "store.db-notes"] {
+        if from.join(file).exists() {
+            std::fs::rename(from.join(file), to.join(file)).unwrap();
+        }
+    }
+}
+
+/// A start without the database of its sandboxes fails and changes nothing. The operator can have them deleted.
+#[tokio::test]
+async fn sandboxes_without_their_database_are_deleted_only_on_request() {
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let (key, data) = (first_key(&service), service.layout.data.as_path());
+    let id = sandbox(&service, &key).await;
+    run(&service, &key, &id, "echo kept > /workspace/file").await;
+    stop(&service).await;
+    // On the same file system.
+    let elsewhere = tempfile::tempdir_in(data.canonicalize().unwrap().parent().unwrap()).unwrap();
+    move_database(data, elsewhere.path());
+    for arguments in [&["serve"][..], &["key", "create", "--account", "team", "--scopes", "read"]] {
+        let output = sandboxd(&service, arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{arguments:?}");
+        for part in ["1 sandbox and 0 snapshots", "docs/operations.md", "--discard-orphans"] {
+            assert!(stderr.contains(part), "{arguments:?}: {stderr}");
+        }
+        assert!(!data.join("store.db").exists(), "{arguments:?}");
+    }
+    move_database(elsewhere.path(), data);
+    service.start_process().await.unwrap();
+    assert_eq!(run(&service, &key, &id, "cat /workspace/file").await["stdout"], "kept\n");
+    stop(&service).await;
+
+    move_database(data, elsewhere.path());
+    let log = std::fs::File::create(service.log_file()).unwrap();
+    let mut program = service.program().unwrap();
+    let program = program.args(SERVE_ON_FREE_PORTS).arg("--discard-orphans");
+    let daemon = Daemon::start(program.stdout(log.try_clone().unwrap()).stderr(log));
+    let log = wait_for_ready_messages(&service, 1).await;
+    daemon.stop();
+    let warning =
+        log.lines().find(|line| line.contains("removing sandboxes that the database does not have"));
+    assert!(warning.is_some_and(|line| line.contains("WARN")), "{log}");
+    assert!(!data.join("sandboxes").join(&id).exists());
+}
+
 fn sandboxd(service: &Service, arguments: &[&str]) -> Output {
     service.program().unwrap().args(arguments).output().unwrap()
 }

@@ -54,7 +54,7 @@ pub use layers::{OpenLayer, SnapshotMounts};
 pub use link::{TOKEN_BYTES, listen, prepare_token};
 pub use loopdev::DeviceNumber;
 pub use mounts::{Assembled, Mounts, assemble};
-pub use paths::{Paths, first_process, mount_place, runtime_root};
+pub use paths::{Paths, disks_in, first_process, mount_place, runtime_root};
 pub use priority::raise_priority;
 pub use reap::{collect, state_of_child};
 pub use settings::{DiskRates, Settings};

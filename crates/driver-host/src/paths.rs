@@ -5,9 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use api::{Isolation, SandboxId};
+use api::{Isolation, SandboxId, SnapshotId};
 
 use crate::settings::Settings;
+
+/// Directories of the data directory.
+const SANDBOXES: &str = "sandboxes";
+const SNAPSHOTS: &str = "snapshots";
 
 /// The paths of one sandbox.
 #[derive(Debug, Clone)]
@@ -104,12 +108,12 @@ impl Paths {
 }
 
 pub fn sandboxes_dir(settings: &Settings) -> PathBuf {
-    settings.data_dir.join("sandboxes")
+    settings.data_dir.join(SANDBOXES)
 }
 
 /// Has a directory for each snapshot.
 pub fn snapshots_dir(settings: &Settings) -> PathBuf {
-    settings.data_dir.join("snapshots")
+    settings.data_dir.join(SNAPSHOTS)
 }
 
 /// Copies of the agent that sandboxes run whose processes can be stored: a program must not change while it is stored.
@@ -165,6 +169,12 @@ pub fn isolation_of(paths: &Paths) -> Isolation {
         Err(_) if paths.token().exists() => Isolation::Gvisor,
         _ => Isolation::Container,
     }
+}
+
+/// The sandboxes and snapshots that have a disk in a data directory, whether or not anything records them. Reads names only, for a caller
+/// that must know before there is a driver.
+pub fn disks_in(data_dir: &Path) -> io::Result<(Vec<SandboxId>, Vec<SnapshotId>)> {
+    Ok((ids_below(&data_dir.join(SANDBOXES))?, ids_below(&data_dir.join(SNAPSHOTS))?))
 }
 
 /// The ids that have a directory below `dir`.

@@ -82,6 +82,9 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
     let orphans: Vec<SandboxId> = found.into_iter().filter(|id| !known.contains_key(id)).collect();
     let mut recovered = Recovered { orphans: orphans.len(), ..Recovered::default() };
 
+    if !orphans.is_empty() {
+        tracing::warn!(count = orphans.len(), "removing sandboxes that the database does not have");
+    }
     // Orphans are removed first, because their ranges of user ids are free for new sandboxes.
     remove_orphans(services, orphans.clone()).await?;
 

@@ -3,6 +3,7 @@
 pub mod isolation;
 pub mod lxcfs;
 pub mod network;
+mod new_database;
 pub mod oom_score;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use rules::{ConfigRules, Host, IsolationPolicy, IsolationRules, Overcommit, Rang
 use store::SqliteStore;
 
 use crate::app::isolation::{Isolations, MissingIsolation};
+use crate::app::new_database::check_new_database;
 use crate::config::Config;
 
 /// The part of the host's memory that all sandboxes together can use, so that they run out of memory before the daemon does.
@@ -175,10 +177,17 @@ fn pool_targets(config: &Config, policy: &Arc<IsolationPolicy>) -> Result<BTreeM
     Ok(targets)
 }
 
+/// Fails if a start would make a new database beside sandboxes or snapshots, and so delete these.
+pub fn require_records(config: &Config) -> Result<()> {
+    check_new_database(&config.data_dir, STORE)
+}
+
 /// Opens the store of this host's server, which may be running. Creates the data directory and the database if they are
-/// missing.
+/// missing, unless the data directory has sandboxes or snapshots.
 pub fn open_store(config: &Config) -> Result<SqliteStore> {
     make_private_dir(&config.data_dir)?;
+    // Otherwise the new database would hide from the next start that the old one is missing.
+    require_records(config)?;
     Ok(SqliteStore::open_beside(config.data_dir.join(STORE))?)
 }
 

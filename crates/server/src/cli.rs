@@ -84,6 +84,9 @@ pub struct ServeArguments {
     /// Lift all rate limits, for a machine that nobody else uses
     #[arg(long)]
     pub no_rate_limits: bool,
+    /// Delete the sandboxes and snapshots of a data directory without a database; otherwise such a start fails
+    #[arg(long)]
+    pub discard_orphans: bool,
 }
 
 /// The form in which a key is printed. Both forms are the same key.

@@ -72,7 +72,15 @@ impl Sweeper {
         }
         let (needed, usable) = (snapshots.needed(), snapshots.usable());
         let layers = used_by(sandboxes);
-        self.leftovers.get_or_insert_with(|| found.iter().cloned().collect());
+        if self.leftovers.is_none() {
+            let is_needed =
+                |id: &SnapshotId| usable.contains(id) || needed.contains(id) || layers.contains(id);
+            let count = found.iter().filter(|id| !is_needed(id)).count();
+            if count > 0 {
+                tracing::warn!(count, "removing disks of snapshots that nothing in the database refers to");
+            }
+            self.leftovers = Some(found.iter().cloned().collect());
+        }
         let mut result = Ok(());
         for id in found.into_iter().filter(|id| !usable.contains(id)) {
             let removed = if needed.contains(&id) || layers.contains(&id) {

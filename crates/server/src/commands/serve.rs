@@ -25,7 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::isolation::MissingIsolation;
 use crate::app::lxcfs::{Source, Supervisor};
-use crate::app::{Pool, images_lock, make_private_dir, oom_score, open_engine, open_images, server_scope};
+use crate::app::{
+    Pool, images_lock, make_private_dir, oom_score, open_engine, open_images, require_records, server_scope,
+};
 use crate::cli::ServeArguments;
 use crate::config::Config;
 use crate::first_key::{LocalKey, first_key};
@@ -50,6 +52,9 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     make_private_dir(&config.data_dir)?;
     make_private_dir(&config.run_dir)?;
     let _one_daemon = (lock::lock(&config.data_dir)?, lock::lock(&config.run_dir)?);
+    if !flags.discard_orphans {
+        require_records(config)?;
+    }
     // Prevents `image` commands from removing layers that a starting sandbox is about to use.
     let in_use = images_lock(config)?;
     flock(&in_use, FlockOperation::LockShared)?;
