@@ -401,8 +401,7 @@ impl Actor {
         let hibernate_after_ms = self.context.limits.hibernate_after_ms;
         let may_free = hibernate_after_ms > 0 && self.can_free_memory();
         let hibernate_after_ms = may_free.then_some(hibernate_after_ms);
-        let watch =
-            self.timeouts.watch(&self.record, self.workload.is_busy(), retention_ms, hibernate_after_ms);
+        let watch = self.timeouts.watch(&self.record, &self.workload, retention_ms, hibernate_after_ms);
         (watch, self.context.stamped_store.now())
     }
 

@@ -7,10 +7,13 @@ use api::{OnTimeout, SandboxState};
 
 use crate::{Accounting, TimeMs};
 
-/// Whether a sandbox has activity: a command, an open stream, a file or port operation in progress.
+/// Whether a sandbox has activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
+    /// Clients wait: a command, an open stream, a file or port operation is in progress.
     Busy,
+    /// Only detached commands run, for which no client waits. They prevent an idle pause, and continue after a hibernation.
+    Detached,
     /// Idle since then.
     QuietSince(TimeMs),
 }
@@ -120,7 +123,7 @@ fn lifetime(watch: &Watch) -> Option<Deadline> {
 
 fn idle(watch: &Watch) -> Option<Deadline> {
     match watch.activity {
-        Activity::Busy => None,
+        Activity::Busy | Activity::Detached => None,
         Activity::QuietSince(_) if watch.idle_timeout_ms == 0 => None,
         Activity::QuietSince(since) => {
             // A resume counts as a request: idle time before the pause does not count.
@@ -130,7 +133,7 @@ fn idle(watch: &Watch) -> Option<Deadline> {
     }
 }
 
-/// Processes with work in progress, which a client may wait for, stay in memory.
+/// Processes with work that a client waits for stay in memory: the client's connection does not survive a hibernation.
 fn hibernation(watch: &Watch) -> Option<Deadline> {
     let after_ms = watch.hibernate_after_ms.filter(|_| watch.activity != Activity::Busy)?;
     let since = watch.accounting.paused_since()?;
@@ -209,6 +212,8 @@ mod tests {
         watch.hibernate_after_ms = Some(60);
         watch.paused_retention_ms = 0;
         assert_eq!(next_deadline(&watch), due(2_060, Due::FreeMemory));
+        watch.activity = Activity::Detached;
+        assert_eq!(next_deadline(&watch), due(2_060, Due::FreeMemory));
         watch.activity = Activity::Busy;
         assert_eq!(next_deadline(&watch), None);
     }
@@ -225,8 +230,10 @@ mod tests {
 
     #[test]
     fn a_busy_sandbox_is_not_idle_but_has_a_lifetime() {
-        let watch = Watch { activity: Activity::Busy, ..running(1_000) };
-        assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
+        for activity in [Activity::Busy, Activity::Detached] {
+            let watch = Watch { activity, ..running(1_000) };
+            assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
+        }
     }
 
     #[test]

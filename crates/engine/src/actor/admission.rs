@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::SandboxState;
-use rules::{Next, Operation, Slot, SlotKind, Slots, Step, decide};
+use rules::{Activity, Next, Operation, Slot, SlotKind, Slots, Step, TimeMs, decide};
 use tokio::sync::mpsc;
 
 use super::{Actor, ActorLimits, ProcessState};
@@ -93,10 +93,17 @@ impl Workload {
         }
     }
 
-    pub fn is_busy(&self) -> bool {
+    /// The activity of the sandbox, whose last work began or ended at `last_activity`.
+    pub fn activity(&self, last_activity: TimeMs) -> Activity {
         let (attached, detached) = (&self.attached.slots, &self.detached.slots);
         let queued = attached.queued() + detached.queued();
-        attached.running() > 0 || detached.running() > self.terminals || queued > 0 || self.traffic > 0
+        if attached.running() > 0 || queued > 0 || self.traffic > 0 {
+            Activity::Busy
+        } else if detached.running() > self.terminals {
+            Activity::Detached
+        } else {
+            Activity::QuietSince(last_activity)
+        }
     }
 
     /// The permit of a detached execution that an earlier daemon started.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SandboxId};
-use rules::{Activity, Due, TimeMs, Watch, next_deadline};
+use rules::{Due, TimeMs, Watch, next_deadline};
 use serde_json::json;
 use store::{NewEvent, SandboxRecord};
 use tokio::sync::Notify;
 
+use super::admission::Workload;
 use crate::clock::millis;
 use crate::events;
 use crate::mailbox::TimeoutChange;
@@ -101,14 +102,14 @@ impl Timeouts {
     pub fn watch(
         &self,
         record: &SandboxRecord,
-        is_busy: bool,
+        workload: &Workload,
         paused_retention_ms: u64,
         hibernate_after_ms: Option<u64>,
     ) -> Watch {
         Watch {
             state: record.state,
             accounting: record.accounting,
-            activity: if is_busy { Activity::Busy } else { Activity::QuietSince(self.last_activity) },
+            activity: workload.activity(self.last_activity),
             lifetime_ms: record.lifetime_ms,
             on_timeout: record.config.on_timeout,
             idle_timeout_ms: record.config.idle_timeout_ms,

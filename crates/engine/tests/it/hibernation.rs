@@ -6,7 +6,11 @@ use std::sync::{Arc, Mutex};
 use api::{Isolation, SandboxConfig, SandboxId, SandboxState};
 use driver::Presence;
 use driver::fake::{DriverOp, Fault};
-use engine::{EngineError, EngineSettings, HostSample, HostWatch, Processes};
+use engine::{
+    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionState, HostSample, HostWatch,
+    Processes,
+};
+use rules::OutputPosition;
 
 use crate::harness::{Harness, MINUTE, config, finishes_before_crash, pass, settings};
 
@@ -108,6 +112,37 @@ async fn the_timer_hibernates_what_stays_paused_without_work() {
     assert_eq!(presence(&harness, &container), Presence::Paused);
     let error = hibernate(&harness, &container).await.unwrap_err();
     assert!(matches!(error, EngineError::CannotStoreProcesses { .. }), "{error:?}");
+    harness.assert_clean().await;
+}
+
+/// No client waits for a detached command. One that is attached to it does.
+#[tokio::test(start_paused = true)]
+async fn the_timer_hibernates_detached_commands_without_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let detached = DetachedSettings::in_dir(dir.path().to_owned());
+    let settings = EngineSettings { hibernate_after_ms: MINUTE, detached, ..settings() };
+    let harness = Harness::new(settings).await;
+    let id = harness.create_with(gvisor()).await.unwrap();
+    let request =
+        DetachedRequest { command: "sleep 1000".to_owned(), auto_resume: true, ..DetachedRequest::default() };
+    let execution = harness.engine.sandbox("test", &id).start_detached(request).await.unwrap().id;
+    let beginning = OutputPosition { stdout: 0, stderr: 0 };
+    let attached = harness.engine.sandbox("test", &id).attach(&execution, beginning, true).await.unwrap();
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
+    pass(10 * MINUTE).await;
+    assert!(!is_hibernated(&harness, &id).await);
+    drop(attached);
+    pass(1000).await;
+    assert!(is_hibernated(&harness, &id).await);
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
+    pass(1000).await;
+    let status = harness.engine.sandbox("test", &id).execution(&execution).await.unwrap();
+    assert_eq!(status.state, ExecutionState::Running);
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
+    pass(MINUTE - 1000).await;
+    assert!(!is_hibernated(&harness, &id).await);
+    pass(2000).await;
+    assert!(is_hibernated(&harness, &id).await);
     harness.assert_clean().await;
 }
 
