@@ -146,9 +146,45 @@ impl E2b {
         if is_head {
             *response.body_mut() = axum::body::Body::empty();
         }
-        record.answered_as_expected(response.status());
+        let code_of: fn(StatusCode) -> Option<ErrorCode> =
+            if is_envd { code_of_envd } else { code_of_control };
+        let native_code = response.extensions().get::<ErrorCode>().copied();
+        let code = native_code.or_else(|| code_of(response.status()));
+        self.count_refusal(code);
+        record.answered_as_expected(response.status(), code);
         response
     }
+
+    /// Counts a request without a valid key or token, or with a key that lacks the scope. What else is refused is counted where it is
+    /// refused.
+    fn count_refusal(&self, code: Option<ErrorCode>) {
+        match code {
+            Some(ErrorCode::Unauthorized) => self.service.metrics.refused("unauthorized"),
+            Some(ErrorCode::Forbidden) => self.service.metrics.refused("forbidden"),
+            _ => {}
+        }
+    }
+}
+
+/// The code for the log of an error of the control plane itself, whose bodies have a status only.
+fn code_of_control(status: StatusCode) -> Option<ErrorCode> {
+    match status {
+        StatusCode::UNAUTHORIZED => Some(ErrorCode::Unauthorized),
+        StatusCode::FORBIDDEN => Some(ErrorCode::Forbidden),
+        StatusCode::NOT_FOUND => Some(ErrorCode::NotFound),
+        StatusCode::METHOD_NOT_ALLOWED => Some(ErrorCode::MethodNotAllowed),
+        StatusCode::CONFLICT => Some(ErrorCode::InvalidState),
+        StatusCode::TOO_MANY_REQUESTS => Some(ErrorCode::RateLimited),
+        StatusCode::INTERNAL_SERVER_ERROR => Some(ErrorCode::InternalError),
+        StatusCode::SERVICE_UNAVAILABLE => Some(ErrorCode::ResourceExhausted),
+        status if status.is_client_error() => Some(ErrorCode::InvalidRequest),
+        _ => None,
+    }
+}
+
+/// As [`code_of_control`], for files and processes, whose other errors have a code of their protocol in the body.
+fn code_of_envd(status: StatusCode) -> Option<ErrorCode> {
+    (status == StatusCode::UNAUTHORIZED).then_some(ErrorCode::Unauthorized)
 }
 
 fn is_stream(headers: &HeaderMap) -> bool {
@@ -222,7 +258,7 @@ fn refuse_port(status: StatusCode, id: &SandboxId, message: &str, port: Option<u
 /// An error of the native API in the form of this one.
 pub fn of_native(error: &ApiError) -> E2bError {
     let (status, message, is_temporary) = (error.status(), error.message.clone(), error.is_temporary());
-    let shown = E2bError { is_temporary, ..E2bError::new(status, message) };
+    let shown = E2bError { is_temporary, native_code: Some(error.code), ..E2bError::new(status, message) };
     match error.retry_after_s {
         Some(seconds) => shown.retry_after(seconds),
         None => shown,
@@ -315,9 +351,6 @@ impl HostServices for Services {
         {
             caller = self.find(&key);
         }
-        if caller.is_none() {
-            self.service.metrics.refused("unauthorized");
-        }
         caller.map(shown_caller)
     }
 
@@ -368,7 +401,8 @@ impl HostServices for Services {
         found.map(|image| app::template(&image)).map_err(|error| match error.code {
             ErrorCode::InvalidConfig => {
                 let message = format!("template {} not found: {}", rules::quoted(name), error.message);
-                E2bError { is_temporary: error.is_temporary(), ..E2bError::not_found(message) }
+                let shown = E2bError::not_found(message);
+                E2bError { is_temporary: error.is_temporary(), native_code: Some(error.code), ..shown }
             }
             _ => of_native(&error),
         })

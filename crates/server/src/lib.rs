@@ -5,6 +5,8 @@
 
 mod allowed_images;
 mod app;
+#[cfg(test)]
+mod captured_log;
 mod cli;
 mod commands;
 mod config;

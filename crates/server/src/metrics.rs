@@ -81,6 +81,12 @@ impl Metrics {
         self.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }
 
+    /// Requests that were refused for this reason.
+    #[cfg(test)]
+    pub fn refusals(&self, reason: &'static str) -> u64 {
+        self.refusals.get_or_create(&ReasonLabel { reason }).get()
+    }
+
     /// The registry of all metrics.
     fn registry(&self, engine: Engine, builder: Builder) -> Registry {
         let mut registry = Registry::with_prefix("sandboxd");

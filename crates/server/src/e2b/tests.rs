@@ -10,6 +10,7 @@ use rules::Capacity;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::captured_log::CapturedLog;
 use crate::relay::Relay;
 use crate::testing::{Harness, Settings, key};
 
@@ -195,6 +196,32 @@ async fn errors_have_the_form_that_clients_parse() {
         let got = fixture.send(host, "GET /", "", "").await;
         assert_eq!((got.status, &got.body["message"]), (502, &json!("The sandbox was not found")), "{host}");
     }
+}
+
+/// The log line of a refused request has the code of the native API, and the metrics count the reason.
+#[tokio::test]
+async fn refusals_are_counted_and_logged_as_those_of_the_native_api() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create(json!({})).await;
+    let (api, envd) = ("api.sandboxes.localhost".to_owned(), format!("49983-{id}.sandboxes.localhost"));
+    let unknown = key(9).e2b_text();
+    let log = CapturedLog::default();
+    let _capture = log.begin();
+    for (host, call, key, code) in [
+        (&api, "GET /v2/sandboxes", "", "UNAUTHORIZED"),
+        (&api, "GET /v2/sandboxes", "e2b_00", "UNAUTHORIZED"),
+        (&api, "GET /v2/sandboxes", &unknown, "UNAUTHORIZED"),
+        (&envd, "POST /filesystem.Filesystem/ListDir", "", "UNAUTHORIZED"),
+        (&api, "POST /sandboxes", key(3).as_str(), "FORBIDDEN"),
+        (&api, "GET /nothing", key(1).as_str(), "NOT_FOUND"),
+    ] {
+        fixture.send(host, call, key, "{}").await;
+        let line = log.requests().pop().unwrap();
+        assert_eq!(line["fields"]["code"], code, "{call}: {line}");
+    }
+    let metrics = &fixture.harness.service.metrics;
+    assert_eq!((metrics.refusals("unauthorized"), metrics.refusals("forbidden")), (4, 1));
+    assert!(!log.text().contains(&unknown));
 }
 
 #[tokio::test]

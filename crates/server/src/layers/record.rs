@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::SandboxId;
+use api::{ErrorCode, SandboxId};
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use listen::PeerAddr;
@@ -93,8 +93,9 @@ impl Record {
     }
 
     /// Like [`Record::answered`], for a response whose status anybody can cause, such as 502 for a sandbox that does not exist.
-    pub fn answered_as_expected(mut self, status: StatusCode) {
+    pub fn answered_as_expected(mut self, status: StatusCode, code: Option<ErrorCode>) {
         (self.status, self.is_expected) = (status.as_u16(), true);
+        self.error = code.map(|code| ErrorSummary { code, cause: None });
     }
 
     /// The response head is complete.

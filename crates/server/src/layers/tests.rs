@@ -18,6 +18,7 @@ use store::{Batch, MemoryStore, Store, Write};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::captured_log::CapturedLog;
 use crate::endpoint::{CHANGE, CREATE, Call, EXECUTE, Endpoint, Open, READ, TERMINATE, WRITE};
 use crate::error::{Condition, RefusalCode};
 use crate::idempotency::Idempotency;
@@ -592,62 +593,10 @@ async fn a_new_key_works_immediately() {
     assert!(since.elapsed() < Duration::from_millis(500), "they waited for each other");
 }
 
-/// What this thread logs from `begin` until the returned [`Logging`] is dropped.
-#[derive(Clone, Default)]
-struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
-
-thread_local! {
-    static LOG: std::cell::RefCell<Log> = std::cell::RefCell::default();
-}
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Ends the capture that [`Log::begin`] started.
-struct Logging;
-
-impl Drop for Logging {
-    fn drop(&mut self) {
-        LOG.take();
-    }
-}
-
-impl Log {
-    /// Captures the log of this thread. All tests share one subscriber: one that is installed by each test can miss the first message
-    /// of another thread.
-    fn begin(&self) -> Logging {
-        static SUBSCRIBER: std::sync::Once = std::sync::Once::new();
-        SUBSCRIBER.call_once(|| {
-            tracing_subscriber::fmt()
-                .json()
-                .with_writer(|| LOG.with_borrow(Clone::clone))
-                .with_max_level(tracing::Level::TRACE)
-                .init();
-        });
-        LOG.set(self.clone());
-        Logging
-    }
-
-    /// The fields of each request's line.
-    fn lines(&self) -> Vec<Value> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.filter(|line| line["target"] == "sandboxd::request").collect()
-    }
-}
-
 #[tokio::test]
 async fn a_request_is_one_line_without_a_secret() {
     let fixture = Fixture::new(Rates::default()).await;
-    let log = Log::default();
+    let log = CapturedLog::default();
     let _logging = log.begin();
     let mut request = with_key("POST", &format!("{RUN}?secret=query"), 1);
     *request.body_mut() = Body::from("{\"command\":\"secret body\"}");
@@ -657,7 +606,7 @@ async fn a_request_is_one_line_without_a_secret() {
     let answer = fixture.ask(request).await;
     fixture.ask(bare("GET", "/nowhere")).await;
     let broken = fixture.get("/panic", 2).await;
-    let lines = log.lines();
+    let lines = log.requests();
     assert_eq!(lines.len(), 3, "{lines:?}");
     let fields = &lines[0]["fields"];
     assert_eq!(fields["request_id"], answer.header("x-request-id"));
@@ -676,7 +625,7 @@ async fn a_request_is_one_line_without_a_secret() {
     assert_eq!((&lines[2]["level"], &lines[2]["fields"]["status"]), (&"ERROR".into(), &500.into()));
     assert_eq!(lines[2]["fields"]["request_id"], broken.header("x-request-id"));
     assert_eq!(lines[2]["fields"]["cause"], "a handler panicked: a secret inside");
-    let all = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let all = log.text();
     for secret in ["secret=query", "secret body", "secret header", key(1).as_str(), &key(1).as_str()[4..20]] {
         assert!(!all.contains(secret), "{secret} is in:\n{all}");
     }
@@ -685,13 +634,13 @@ async fn a_request_is_one_line_without_a_secret() {
 #[tokio::test]
 async fn disconnects_are_logged() {
     let fixture = Fixture::new(Rates::default()).await;
-    let log = Log::default();
+    let log = CapturedLog::default();
     let _logging = log.begin();
     let mut asking = Box::pin(fixture.ask(with_key("GET", "/never", 1)));
     assert!(asking.as_mut().now_or_never().is_none());
-    assert!(log.lines().is_empty());
+    assert!(log.requests().is_empty());
     drop(asking);
-    let lines = log.lines();
+    let lines = log.requests();
     assert_eq!((lines.len(), &lines[0]["fields"]["status"]), (1, &499.into()));
     assert_eq!(lines[0]["fields"]["account"], "one");
 }
