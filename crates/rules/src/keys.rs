@@ -48,7 +48,7 @@ impl KeyText {
         Self(format!("{PREFIX}{secret}{check}"))
     }
 
-    /// Parses the part of the header after `Bearer `.
+    /// Parses a key in the form of this service.
     pub fn parse(text: &str) -> Result<Self, BadKey> {
         let rest = text.strip_prefix(PREFIX).ok_or(BadKey::Prefix)?;
         if text.len() != TEXT_CHARS {
@@ -69,6 +69,11 @@ impl KeyText {
         let secret = self.0.get(PREFIX.len()..PREFIX.len() + SECRET_CHARS).unwrap_or_default();
         let bytes = base32::decode::<SECRET_BYTES>(secret).unwrap_or_default();
         bytes.iter().fold(E2B_PREFIX.to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    }
+
+    /// Whether a text looks like a key in the form of [`KeyText::e2b_text`].
+    pub fn is_e2b_form(text: &str) -> bool {
+        text.starts_with(E2B_PREFIX)
     }
 
     /// Parses a key in either form.

@@ -94,7 +94,7 @@ impl Keyring {
 
     /// For a text that was not found: whether it may be found now. Concurrent callers share one read and wait for it.
     pub async fn refresh_and_find(&self, text: &str, store: &dyn Store) -> bool {
-        if KeyText::parse(text).is_err() {
+        if KeyText::parse_any(text).is_err() {
             return false;
         }
         let called_at = Instant::now();
@@ -112,7 +112,7 @@ impl Keyring {
         self.find(text).is_some()
     }
 
-    /// The caller of a valid key. The checksum is not verified: that costs more than the hash, and a text that is not a key has no known
+    /// The caller of a valid key, in the form of this service or in that of E2B. The checksum is not verified: that costs more than the hash, and a text that is not a key has no known
     /// hash.
     pub fn authenticate(&self, text: &str) -> Result<Caller, InvalidKey> {
         self.authenticate_at(text, now())
@@ -159,6 +159,11 @@ impl Keyring {
     fn authenticate_at(&self, text: &str, now: TimeMs) -> Result<Caller, InvalidKey> {
         if text.len() > LONGEST {
             return Err(InvalidKey::Unknown);
+        }
+        // The store has the hash of the native form.
+        if KeyText::is_e2b_form(text) {
+            let key = KeyText::parse_any(text).map_err(|_| InvalidKey::Unknown)?;
+            return self.find_hash(&hash_of(&key), now);
         }
         self.find_hash(&Sha256::digest(text.as_bytes()).into(), now)
     }

@@ -125,8 +125,9 @@ fn the_form_of_e2b_clients_is_the_same_key() {
         let text = key.e2b_text();
         assert!(text.len() == 68 && text.starts_with("e2b_"), "{text}");
         assert!(KeyText::parse_any(&text) == Ok(key.clone()));
-        assert!(KeyText::parse_any(key.as_str()) == Ok(key));
-        assert!(KeyText::parse(&text).is_err(), "only the E2B-compatible API accepts it");
+        assert!(KeyText::parse_any(key.as_str()) == Ok(key.clone()));
+        assert!(KeyText::parse(&text).is_err());
+        assert!(KeyText::is_e2b_form(&text) && !KeyText::is_e2b_form(key.as_str()));
     }
     for wrong in [
         "e2b_",

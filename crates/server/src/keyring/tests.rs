@@ -44,6 +44,21 @@ async fn a_key_is_found_by_its_whole_text() {
 }
 
 #[tokio::test]
+async fn the_form_of_e2b_clients_is_the_same_key() {
+    let store = MemoryStore::new();
+    put(&store, record(1, hash_of(&text(1)), "read")).await;
+    let ring = Keyring::load(&store).await.unwrap();
+    let shown = text(1).e2b_text();
+    assert_eq!(&*ring.find(&shown).unwrap().key_id, "key_1");
+    for other in ["e2b_", &text(2).e2b_text(), &shown[..shown.len() - 1], &shown.to_uppercase()] {
+        assert_eq!(ring.authenticate(other).unwrap_err(), InvalidKey::Unknown, "{other}");
+    }
+    // One that was created a moment ago.
+    put(&store, record(2, hash_of(&text(2)), "read")).await;
+    assert!(ring.refresh_and_find(&text(2).e2b_text(), &store).await);
+}
+
+#[tokio::test]
 async fn every_byte_of_a_hash_counts() {
     let hash = hash_of(&text(1));
     let store = MemoryStore::new();
