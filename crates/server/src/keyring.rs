@@ -67,6 +67,8 @@ struct Keys {
 struct Known {
     hash: [u8; 32],
     caller: Caller,
+    /// The label that its creator chose.
+    name: Option<String>,
     expires_at: Option<TimeMs>,
 }
 
@@ -88,8 +90,18 @@ impl Keyring {
             return Ok(false);
         }
         let keys = Keys::read(store, version).await?;
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        let mut current = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        // Here, so that of two concurrent refreshes one logs a change.
+        log_changes(&current, &keys);
+        *current = keys;
         Ok(true)
+    }
+
+    /// Logs the keys that expired after `since` and not after `until`.
+    pub fn log_expired(&self, since: TimeMs, until: TimeMs) {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let expired = |known: &&Arc<Known>| known.expires_at.is_some_and(|at| since < at && at <= until);
+        keys.by_id.values().filter(expired).for_each(|known| known.log("an API key expired"));
     }
 
     /// For a text that was not found: whether it may be found now. Concurrent callers share one read and wait for it.
@@ -112,8 +124,8 @@ impl Keyring {
         self.find(text).is_some()
     }
 
-    /// The caller of a valid key, in the form of this service or in that of E2B. The checksum is not verified: that costs more than the hash, and a text that is not a key has no known
-    /// hash.
+    /// The caller of a valid key, in the form of this service or in that of E2B. The checksum is not verified: that costs more than the
+    /// hash, and a text that is not a key has no known hash.
     pub fn authenticate(&self, text: &str) -> Result<Caller, InvalidKey> {
         self.authenticate_at(text, now())
     }
@@ -204,7 +216,14 @@ impl Known {
         };
         let (account, key_id) = (record.account.as_str().into(), record.id.as_str().into());
         let caller = Caller { account, key_id, scopes, limits: record.limits };
-        Some(Self { hash: record.hash, caller, expires_at: record.expires_at })
+        let (name, expires_at) = (record.name.clone(), record.expires_at);
+        Some(Self { hash: record.hash, caller, name, expires_at })
+    }
+
+    /// Logs what happened to the key, without its secret.
+    fn log(&self, what: &'static str) {
+        let Caller { account, key_id, scopes, .. } = &self.caller;
+        tracing::info!(key_id = &**key_id, account = &**account, name = self.name.as_deref(), %scopes, "{what}");
     }
 
     fn valid_at(&self, now: TimeMs) -> Result<Caller, InvalidKey> {
@@ -213,6 +232,15 @@ impl Known {
             _ => Ok(self.caller.clone()),
         }
     }
+}
+
+fn log_changes(before: &Keys, after: &Keys) {
+    let only_in = |keys: &Keys, others: &Keys| -> Vec<Arc<Known>> {
+        let added = keys.by_id.iter().filter(|(id, _)| !others.by_id.contains_key(*id));
+        added.map(|(_, known)| Arc::clone(known)).collect()
+    };
+    only_in(after, before).iter().for_each(|known| known.log("an API key was created"));
+    only_in(before, after).iter().for_each(|known| known.log("an API key was revoked"));
 }
 
 fn start(hash: &[u8; 32]) -> u64 {

@@ -4,6 +4,7 @@ use rules::TimeMs;
 use store::{Batch, MemoryStore, Write};
 
 use super::*;
+use crate::captured_log::CapturedLog;
 
 fn text(n: u8) -> KeyText {
     KeyText::format([n; 32])
@@ -91,6 +92,39 @@ async fn a_refresh_brings_new_keys_and_takes_revoked_ones() {
     assert!(ring.refresh(&store).await.unwrap());
     assert!(ring.find(text(1).as_str()).is_none());
     assert!(Keyring::load(&store).await.unwrap().find(text(1).as_str()).is_none());
+}
+
+#[tokio::test]
+async fn each_change_of_a_key_is_logged_once_without_its_secret() {
+    let store = MemoryStore::new();
+    let end = TimeMs(1_767_323_000_000);
+    let key = KeyRecord {
+        name: Some("for tests".to_owned()),
+        expires_at: Some(end),
+        ..record(1, hash_of(&text(1)), "read")
+    };
+    put(&store, record(2, hash_of(&text(2)), "read")).await;
+    let ring = Keyring::load(&store).await.unwrap();
+    let log = CapturedLog::default();
+    let _capture = log.begin();
+    put(&store, key).await;
+    ring.refresh(&store).await.unwrap();
+    ring.refresh(&store).await.unwrap();
+    for (since, until) in [(end.before(2), end.before(1)), (end.before(1), end), (end, end.after(1))] {
+        ring.log_expired(since, until);
+    }
+    let revoke = Write::RevokeKey { id: "key_1".to_owned(), at: TimeMs(2) };
+    store.commit(Batch::new().with(revoke)).await.unwrap();
+    ring.refresh(&store).await.unwrap();
+    let lines = log.of_target(module_path!().strip_suffix("::tests").unwrap());
+    let messages: Vec<&str> = lines.iter().map(|line| line["fields"]["message"].as_str().unwrap()).collect();
+    assert_eq!(messages, ["an API key was created", "an API key expired", "an API key was revoked"]);
+    for line in &lines {
+        let fields = &line["fields"];
+        assert_eq!((&fields["key_id"], &fields["account"]), (&"key_1".into(), &"account-1".into()), "{line}");
+        assert_eq!((&fields["name"], &line["level"]), (&"for tests".into(), &"INFO".into()), "{line}");
+    }
+    assert!(!log.text().contains(&text(1).as_str()[4..20]));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::Service;
+use crate::wall_clock::now;
 
 /// A revocation takes effect within a second; this leaves time for a slow disk.
 const KEYS_EVERY: Duration = Duration::from_millis(300);
@@ -21,11 +22,12 @@ pub fn maintain(service: Arc<Service>, stop: CancellationToken) -> JoinHandle<()
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut round: u32 = 0;
         let mut failing = false;
+        let mut checked_at = now();
         while stop.run_until_cancelled(rounds.tick()).await.is_some() {
             match service.keyring.refresh(&*service.store).await {
-                Ok(changed) => {
-                    if changed || failing {
-                        tracing::info!("the API keys are up to date");
+                Ok(_) => {
+                    if failing {
+                        tracing::info!("the API keys can be read again");
                     }
                     failing = false;
                 }
@@ -36,6 +38,8 @@ pub fn maintain(service: Arc<Service>, stop: CancellationToken) -> JoinHandle<()
                 }
                 Err(_) => {}
             }
+            let checked_before = std::mem::replace(&mut checked_at, now());
+            service.keyring.log_expired(checked_before, checked_at);
             round = round.wrapping_add(1);
             if round.is_multiple_of(SWEEP_EVERY) {
                 service.limiter.sweep();
