@@ -229,6 +229,32 @@ async fn a_default_service_shows_the_sandboxs_own_memory() {
     }
 }
 
+/// Whether a process has this path as an argument.
+fn is_used(path: &Path) -> bool {
+    let names = |text: Vec<u8>| {
+        text.split(|byte| *byte == 0).any(|argument| argument == path.as_os_str().as_encoded_bytes())
+    };
+    let mut processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.any(|process| std::fs::read(process.path().join("cmdline")).is_ok_and(names))
+}
+
+/// The start fails when the engine is open, after lxcfs was started.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_fails_leaves_no_lxcfs() {
+    if !can_run("a_start_that_fails_leaves_no_lxcfs") {
+        return;
+    }
+    let service = Service::new(&ServiceOptions::default().with("runtime", "lxcfs", "\"auto\"")).unwrap();
+    std::fs::write(service.layout.data.join("local.key"), "no key").unwrap();
+    let output = service.program().unwrap().arg("serve").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("local.key"), "{stderr}");
+    assert_eq!(own_lxcfs(&service), None);
+    let dir = service.layout.run.join("lxcfs");
+    wait_until("lxcfs ends", async || !is_used(&dir)).await;
+    assert!(!dir.exists());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sandboxes_survive_the_death_of_lxcfs() {
     if !can_run("sandboxes_survive_the_death_of_lxcfs") {

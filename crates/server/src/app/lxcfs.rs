@@ -5,7 +5,7 @@
 //! /var/lib/lxcfs responds ──> it is used; the host's service manager supervises it
 //! otherwise               ──> the daemon's own, mounted in its run directory:
 //!                             keeps running when the daemon ends, is adopted by the next daemon,
-//!                             and is ended by a daemon that stops without sandboxes
+//!                             and is ended by a daemon that stops without sandboxes, or whose start fails
 //! ```
 //!
 //! Without an lxcfs, sandboxes work and show the host's values, so a failure here is logged and never fails the start. If the lxcfs
@@ -115,7 +115,8 @@ fn answers(dir: &Path) -> bool {
 pub struct Supervisor {
     own: Own,
     stop: Sender<()>,
-    thread: JoinHandle<()>,
+    /// Returns what runs at the stop.
+    thread: JoinHandle<Option<Running>>,
 }
 
 impl Supervisor {
@@ -146,20 +147,33 @@ impl Supervisor {
 
     /// Ends the supervision. The lxcfs keeps running unless there are no sandboxes.
     pub fn stop(self, living_sandboxes: usize) {
+        let (own, _) = self.stop_watching();
+        if living_sandboxes == 0 {
+            own.end_logged();
+        }
+    }
+
+    /// Ends the supervision after a failed start. The lxcfs of an earlier daemon keeps running: sandboxes use it.
+    pub fn abandon(self) {
+        let (own, running) = self.stop_watching();
+        if running.is_some_and(|running| running.child.is_some()) {
+            own.end_logged();
+        }
+    }
+
+    fn stop_watching(self) -> (Own, Option<Running>) {
         // The thread may have ended already.
         let _ = self.stop.send(());
-        if self.thread.join().is_err() {
+        let running = self.thread.join().unwrap_or_else(|_| {
             tracing::warn!("the thread that watches lxcfs panicked");
-        }
-        if living_sandboxes == 0
-            && let Err(error) = self.own.end()
-        {
-            tracing::warn!(error = chain_text(&*error), "lxcfs stays mounted");
-        }
+            None
+        });
+        (self.own, running)
     }
 }
 
 /// A running lxcfs.
+#[derive(Debug)]
 struct Running {
     pid: i32,
     /// Readable when the process has ended.
@@ -195,7 +209,8 @@ impl Running {
     }
 }
 
-fn watch(own: &Own, mut running: Option<Running>, stopped: &Receiver<()>) {
+/// Returns what runs when the supervision ends.
+fn watch(own: &Own, mut running: Option<Running>, stopped: &Receiver<()>) -> Option<Running> {
     let memory_max_mb = total_memory_mb().map_or(MEMORY_MAX_MB, |all| (all / MEMORY_PART).min(MEMORY_MAX_MB));
     let mut pause = RETRY_MIN;
     loop {
@@ -205,7 +220,7 @@ fn watch(own: &Own, mut running: Option<Running>, stopped: &Receiver<()>) {
                 pause = if process.since.elapsed() > LIVED { RETRY_MIN } else { pause };
                 running = None;
             } else if !matches!(stopped.try_recv(), Err(mpsc::TryRecvError::Empty)) {
-                return;
+                return running;
             } else {
                 process.bound_memory(memory_max_mb);
             }
@@ -213,7 +228,7 @@ fn watch(own: &Own, mut running: Option<Running>, stopped: &Receiver<()>) {
         }
         match stopped.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => running = own.start_logged(),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return None,
         }
         pause = (pause * 2).min(RETRY_MAX);
     }
@@ -313,6 +328,12 @@ impl Own {
                 .with_context(|| format!("cannot unmount {}", dir.display()))?;
         }
         bail!("{} is still mounted", dir.display())
+    }
+
+    fn end_logged(&self) {
+        if let Err(error) = self.end() {
+            tracing::warn!(error = chain_text(&*error), "lxcfs stays mounted");
+        }
     }
 
     fn end(&self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `sandboxd serve`: starts the service, serves until a signal, and shuts down.
 //!
-//! An error before the ready line fails the start. Nothing has to be undone then, because every start recovers. A later error ends
-//! a connection at most. Sandboxes keep running when the daemon ends or crashes.
+//! An error before the ready line fails the start. What it leaves on the host is recovered by the next start, except for the lxcfs that
+//! it has started, which it ends. A later error ends a connection at most. Sandboxes keep running when the daemon ends or crashes.
 
 mod images;
 mod local_service;
@@ -19,20 +19,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use api::Isolation;
 use engine::Engine;
+use image::Images;
 use net::Network;
 use rustix::fs::{FlockOperation, flock};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::isolation::MissingIsolation;
 use crate::app::lxcfs::{Source, Supervisor};
 use crate::app::{
-    Pool, images_lock, make_private_dir, oom_score, open_engine, open_images, require_records, server_scope,
+    Opened, Pool, images_lock, make_private_dir, oom_score, open_engine, open_images, require_records,
+    server_scope,
 };
 use crate::cli::ServeArguments;
 use crate::config::Config;
 use crate::first_key::{LocalKey, first_key};
 use crate::layers;
 use crate::notify::{self, notify};
+use crate::service::Service;
 
 use parts::BoundListeners;
 use signals::Signals;
@@ -72,14 +76,16 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         }
     }
     let lxcfs = Supervisor::start(&Source::of(config, &config.run_dir)?);
-    let opened = open_engine(config, &images, &server_scope(config), Pool::AsConfigured).await?;
-    let network = Arc::clone(&opened.network);
-    let isolations = (opened.isolation.available.clone(), opened.missing_isolations.clone());
-    let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
-    let service = parts::service(config, opened, images, listeners.port()).await?;
-    let served = CancellationToken::new();
-    let maintenance = layers::maintain(Arc::clone(&service), served.clone());
-    let serving = listeners.serve(config, &service, GRACE)?;
+    let begun = match begin(config, images, listeners).await {
+        Ok(begun) => begun,
+        Err(error) => {
+            if let Some(lxcfs) = lxcfs {
+                end_lxcfs(move || lxcfs.abandon()).await;
+            }
+            return Err(error);
+        }
+    };
+    let Begun { service, network, isolations, key, serving, served, maintenance } = begun;
     announce(config, flags, &serving, &key, &isolations, started);
     shared_host::warn_without_quotas(&config.quotas.table(), &service.keyring.accounts());
     let fetching = images::start_others(flags.pull_images, &service);
@@ -105,6 +111,45 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     }
     tracing::info!("stopped; sandboxes keep running");
     Ok(ExitCode::SUCCESS)
+}
+
+/// A service that accepts connections.
+struct Begun {
+    service: Arc<Service>,
+    network: Arc<dyn Network>,
+    isolations: (Vec<Isolation>, Vec<MissingIsolation>),
+    key: LocalKey,
+    serving: parts::ServingListeners,
+    /// Ends the maintenance.
+    served: CancellationToken,
+    maintenance: JoinHandle<()>,
+}
+
+async fn begin(config: &Config, images: Images, listeners: BoundListeners) -> Result<Begun> {
+    let opened = open_engine(config, &images, &server_scope(config), Pool::AsConfigured).await?;
+    let engine = opened.engine.clone();
+    let begun = begin_serving(config, opened, images, listeners).await;
+    if begun.is_err() {
+        // Removes the warm pool, whose sandboxes use lxcfs.
+        engine.shutdown().await;
+    }
+    begun
+}
+
+async fn begin_serving(
+    config: &Config,
+    opened: Opened,
+    images: Images,
+    listeners: BoundListeners,
+) -> Result<Begun> {
+    let network = Arc::clone(&opened.network);
+    let isolations = (opened.isolation.available.clone(), opened.missing_isolations.clone());
+    let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
+    let service = parts::service(config, opened, images, listeners.port()).await?;
+    let served = CancellationToken::new();
+    let maintenance = layers::maintain(Arc::clone(&service), served.clone());
+    let serving = listeners.serve(config, &service, GRACE)?;
+    Ok(Begun { service, network, isolations, key, serving, served, maintenance })
 }
 
 /// Says that the service is ready, to people and to systemd.
@@ -139,6 +184,13 @@ fn announce(
     }
 }
 
+/// Short: the supervisor checks for its stop five times a second.
+async fn end_lxcfs(end: impl FnOnce() + Send + 'static) {
+    if let Err(error) = tokio::task::spawn_blocking(end).await {
+        tracing::warn!(%error, "the supervisor of lxcfs panicked");
+    }
+}
+
 /// Stops the engine, the network and lxcfs. Running sandboxes keep their firewall rules; without any, network and lxcfs are
 /// removed.
 async fn shut_down(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervisor>) {
@@ -146,11 +198,7 @@ async fn shut_down(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervi
     engine.shutdown().await;
     network.close().await;
     if let Some(lxcfs) = lxcfs {
-        // Short: the supervisor checks for its stop five times a second.
-        let stopped = tokio::task::spawn_blocking(move || lxcfs.stop(living)).await;
-        if let Err(error) = stopped {
-            tracing::warn!(%error, "the supervisor of lxcfs panicked");
-        }
+        end_lxcfs(move || lxcfs.stop(living)).await;
     }
     if living == 0
         && let Err(error) = network.retire().await
