@@ -23,6 +23,7 @@ use crate::secret::Secrets;
 const COMPLETE: &str = "json";
 const PENDING: &str = "new";
 const HANDED: &str = "handed";
+const LOCATION: &str = "location";
 
 pub struct Ledger {
     dir: PathBuf,
@@ -179,7 +180,7 @@ impl Ledger {
 
     /// Records where the objects are. Returns the earlier location if the ledger has objects at another one.
     pub fn check_location(&self, location: &str) -> io::Result<Option<String>> {
-        let path = self.dir.join("location");
+        let path = self.dir.join(LOCATION);
         match fs::read_to_string(&path) {
             Ok(before) if before != location && !self.lock().manifests.is_empty() => Ok(Some(before)),
             Ok(before) if before == location => Ok(None),
@@ -331,6 +332,28 @@ impl State {
     }
 }
 
+/// Where the objects are that the ledger in a directory lists; `None` if it lists none. Nothing is changed, for a host that has no
+/// object store any more.
+pub fn location_of_listed(dir: &Path) -> io::Result<Option<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries?,
+    };
+    let mut lists_any = false;
+    for entry in entries {
+        let path = entry?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        lists_any |= matches!(extension, Some(COMPLETE | PENDING));
+    }
+    if !lists_any {
+        return Ok(None);
+    }
+    match fs::read_to_string(dir.join(LOCATION)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        location => location.map(Some),
+    }
+}
+
 /// Reads the name of this host, or makes one.
 fn host_name(dir: &Path) -> io::Result<String> {
     let path = dir.join("host");
@@ -353,4 +376,28 @@ fn host_name(dir: &Path) -> io::Result<String> {
 
 fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_is_that_of_what_is_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(location_of_listed(&dir.path().join("missing")).unwrap(), None);
+        fs::write(dir.path().join(LOCATION), "s3://bucket/prefix").unwrap();
+        fs::write(dir.path().join("host"), "one").unwrap();
+        assert_eq!(location_of_listed(dir.path()).unwrap(), None);
+        for extension in [COMPLETE, PENDING] {
+            let manifest = dir.path().join(format!("snap_aaaaaaaa.{extension}"));
+            fs::write(&manifest, "{}").unwrap();
+            assert_eq!(location_of_listed(dir.path()).unwrap().as_deref(), Some("s3://bucket/prefix"));
+            let refused = crate::require_nothing_stored(dir.path()).unwrap_err().to_string();
+            assert!(refused.starts_with("it was 's3://bucket/prefix' and is not set any more"), "{refused}");
+            fs::remove_file(manifest).unwrap();
+        }
+        assert_eq!(location_of_listed(dir.path()).unwrap(), None);
+        crate::require_nothing_stored(dir.path()).unwrap();
+    }
 }

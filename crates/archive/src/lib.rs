@@ -72,6 +72,19 @@ struct UnreadManifest<'a> {
     _memory: Option<SemaphorePermit<'a>>,
 }
 
+/// For a host without an object store: fails if the ledger in `dir` lists copies that it stored in one. Nobody would delete them, and
+/// snapshots whose files are only there could not be used.
+pub fn require_nothing_stored(dir: &FilePath) -> Result<(), ArchiveError> {
+    match ledger::location_of_listed(dir)? {
+        None => Ok(()),
+        Some(before) => Err(ArchiveError::Configuration(format!(
+            "it was '{before}' and is not set any more, and {} says what is stored there; set it again and delete the snapshots, or \
+             remove the directory: then the service never deletes the copies, and snapshots whose files are only there are lost",
+            dir.display()
+        ))),
+    }
+}
+
 impl Archive {
     /// `dir` is for the ledger. Nothing is sent yet.
     pub fn open(

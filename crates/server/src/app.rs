@@ -136,7 +136,10 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
 
 /// Where copies of snapshots are stored, if that is configured.
 fn snapshot_copies(config: &Config, images: &Images, data_dir: &Path) -> Result<Option<SnapshotCopies>> {
-    let Some(location) = config.snapshots.location()? else { return Ok(None) };
+    let Some(location) = config.snapshots.location()? else {
+        archive::require_nothing_stored(&data_dir.join(STORED)).context("snapshots.store")?;
+        return Ok(None);
+    };
     let secrets = config.snapshots.secrets(data_dir)?;
     if config.snapshots.accept_unauthenticated {
         tracing::warn!(
