@@ -86,8 +86,13 @@ impl IsolationRules {
 
     /// The weakest that the caller can get with this image.
     pub fn minimum(&self, image: &str) -> Isolation {
+        self.operators_minimum(image).max(self.floor)
+    }
+
+    /// Without what the sandbox is created from.
+    fn operators_minimum(&self, image: &str) -> Isolation {
         let of_image = self.of_image(image).minimum;
-        self.policy.minimum.max(of_image.max(self.own.minimum).unwrap_or_default()).max(self.floor)
+        self.policy.minimum.max(of_image.max(self.own.minimum).unwrap_or_default())
     }
 
     /// What `auto` means with this image. Of the choices for the image and for the account the stronger one counts.
@@ -109,7 +114,15 @@ impl IsolationRules {
             .chain(allowed.iter().map(|it| it.name()))
             .map(|it| format!("'{it}'"))
             .collect();
-        Err(ConfigError::text("isolation", named.name(), alternatives(&names)))
+        let mut alternatives = alternatives(&names);
+        // Without the snapshot or template the caller could have it.
+        if named < self.floor && named >= self.operators_minimum(image) && self.available().contains(&named) {
+            let floor = self.floor;
+            alternatives.push_str(&format!(
+                ": the snapshot or template was made under '{floor}', or from an image that requires it"
+            ));
+        }
+        Err(ConfigError::text("isolation", named.name(), alternatives))
     }
 
     /// An image has its levels by all its names: otherwise another form of a reference would be a way around a minimum.
@@ -167,7 +180,17 @@ mod tests {
     fn a_snapshot_is_no_way_around_a_minimum() {
         let rules = of(policy(Container, Container), "a").at_least(Gvisor);
         assert_eq!(rules.choose(IsolationChoice::Auto, "snap_12345678"), Ok(Gvisor));
-        assert_eq!(rules.choose(IsolationChoice::Container, "snap_12345678").unwrap_err().field, "isolation");
+        let refused = |rules: IsolationRules| {
+            rules.choose(IsolationChoice::Container, "snap_12345678").unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(rules),
+            "isolation is 'container'; allowed: 'auto' or 'gvisor': the snapshot or template was made under 'gvisor', or from an \
+             image that requires it"
+        );
+        // The operator refuses it in any case.
+        let strict = of(policy(Container, Gvisor), "a").at_least(Gvisor);
+        assert_eq!(refused(strict), "isolation is 'container'; allowed: 'auto' or 'gvisor'");
     }
 
     #[test]

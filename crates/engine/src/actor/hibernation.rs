@@ -9,7 +9,7 @@
 //!
 //! From the first step on the processes are on the disk, whatever the record says: a crash in between loses nothing.
 
-use api::{EventKind, SandboxState};
+use api::{EventKind, Isolation, SandboxState};
 use driver::{DiskUse, Presence};
 use rules::{Hold, Operation, RepeatableWork, decide};
 use serde_json::json;
@@ -99,13 +99,25 @@ impl Actor {
         }
     }
 
-    async fn store_processes(&mut self) -> Result<(), EngineError> {
+    /// Fails if the isolation of the sandbox cannot store processes, with one that can.
+    pub(super) async fn check_isolation(&self) -> Result<(), EngineError> {
         let driver = self.context.host.driver();
         let isolation = self.actual_isolation().await;
-        if !driver.can_store_processes(isolation) {
-            let reason = format!("its isolation is '{isolation}'");
-            return Err(EngineError::CannotStoreProcesses { reason });
+        if driver.can_store_processes(isolation) {
+            return Ok(());
         }
+        let other = Isolation::ALL.into_iter().find(|other| driver.can_store_processes(*other));
+        let advice = match other {
+            Some(other) => format!("create it with isolation '{other}'"),
+            None => "this host has no isolation that can".to_owned(),
+        };
+        let reason = format!("its isolation is '{isolation}'; {advice}");
+        Err(EngineError::CannotStoreProcesses { reason })
+    }
+
+    async fn store_processes(&mut self) -> Result<(), EngineError> {
+        self.check_isolation().await?;
+        let driver = self.context.host.driver();
         let work = self.begin_work(RepeatableWork::Hibernation).await.map_err(EngineError::of_hibernation);
         let work = work.inspect_err(|_| self.timeouts.retry_hibernation(self.context.stamped_store.now()))?;
         let stored = driver.hibernate(self.id()).await;

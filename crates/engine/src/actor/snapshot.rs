@@ -71,11 +71,7 @@ impl Actor {
         copy: &mut dyn DiskCopy,
         snapshot: &SnapshotId,
     ) -> Result<Duration, EngineError> {
-        let isolation = self.actual_isolation().await;
-        if !self.context.host.driver().can_store_processes(isolation) {
-            let reason = format!("its isolation is '{isolation}'");
-            return Err(EngineError::CannotStoreProcesses { reason });
-        }
+        self.check_isolation().await?;
         match &self.processes {
             ProcessState::Stopped => {
                 let reason = "they have ended".to_owned();

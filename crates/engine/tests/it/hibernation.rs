@@ -112,6 +112,10 @@ async fn the_timer_hibernates_what_stays_paused_without_work() {
     assert_eq!(presence(&harness, &container), Presence::Paused);
     let error = hibernate(&harness, &container).await.unwrap_err();
     assert!(matches!(error, EngineError::CannotStoreProcesses { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "the processes of the sandbox cannot be stored: its isolation is 'container'; create it with isolation 'gvisor'"
+    );
     harness.assert_clean().await;
 }
 
