@@ -210,7 +210,7 @@ async fn refusals_are_counted_and_logged_as_those_of_the_native_api() {
     for (host, call, key, code) in [
         (&api, "GET /v2/sandboxes", "", "UNAUTHORIZED"),
         (&api, "GET /v2/sandboxes", "e2b_00", "UNAUTHORIZED"),
-        (&api, "GET /v2/sandboxes", &unknown, "UNAUTHORIZED"),
+        (&api, "GET /v2/sandboxes", unknown.as_str(), "UNAUTHORIZED"),
         (&envd, "POST /filesystem.Filesystem/ListDir", "", "UNAUTHORIZED"),
         (&api, "POST /sandboxes", key(3).as_str(), "FORBIDDEN"),
         (&api, "GET /nothing", key(1).as_str(), "NOT_FOUND"),
