@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ thread_local! {
 
 impl io::Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -51,7 +51,11 @@ impl CapturedLog {
     }
 
     pub fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        String::from_utf8_lossy(&self.lock()).into_owned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The lines of requests.
@@ -62,7 +66,7 @@ impl CapturedLog {
     /// The lines of a module, or of a target that the code names.
     pub fn of_target(&self, target: &str) -> Vec<Value> {
         let text = self.text();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["target"] == target).collect()
     }
 }
