@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::{BuildStep, SnapshotId, TemplateSteps};
-use dockerfile::{Dockerfile, Origin, Work};
+use dockerfile::{Dockerfile, Ineffective, Note, Origin, Work};
 use engine::{Engine, Template as Image, WorkInProgress};
 use tokio_util::sync::CancellationToken;
 
@@ -119,14 +119,23 @@ impl Build<'_> {
         let plan = self.plan(move |stopped| {
             let settings_of = |name: &str| of_bases.get(name).cloned().unwrap_or_default();
             let mut plan = file.plan_above(&args, &settings_of)?;
-            let (settings, unused_args) =
-                (std::mem::take(&mut plan.settings), std::mem::take(&mut plan.unused_args));
+            let (settings, unused_args, notes) = (
+                std::mem::take(&mut plan.settings),
+                std::mem::take(&mut plan.unused_args),
+                std::mem::take(&mut plan.notes),
+            );
             let steps = keyed_steps(plan, line, &roots, &context, &|| stopped.is_cancelled())?;
-            Ok((steps, Settings::from(settings), unused_args, Arc::new(context.without_hashes())))
+            Ok((steps, Settings::from(settings), (unused_args, notes), Arc::new(context.without_hashes())))
         });
-        let (steps, settings, unused_args, context) = plan.await?;
+        let (steps, settings, (unused_args, notes), context) = plan.await?;
         for name in &unused_args {
             self.log.note(&format!("the build argument {name} is not declared by any ARG"));
+        }
+        // Commands of E2B sandboxes run as the user of their template.
+        let has_effect =
+            |note: &Note| note.instruction == Ineffective::User && template.content.config.default_user;
+        for note in notes.iter().filter(|note| !has_effect(note)) {
+            self.log.note(&note.to_string());
         }
         template.content.settings = settings;
         let total = steps.len() + usize::from(template.content.start.is_some());

@@ -5,11 +5,13 @@
 //! ```
 //!
 //! Called by the template builder. Pure: no I/O and no clock. The text is untrusted: its size and the number of its instructions
-//! are bounded. Instructions that the builder does not carry out are refused with their line, never ignored.
+//! are bounded. Instructions that the builder does not carry out are refused with their line, or noted if
+//! sandboxes have no use for them.
 
 mod arguments;
 mod expand;
 mod here_doc;
+mod notes;
 mod pattern;
 mod plan;
 mod read;
@@ -19,6 +21,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
+pub use notes::{Ineffective, Note};
 pub use plan::{Copy, Directory, ImageSettings, Origin, Plan, Run, Source, Step, Work};
 pub use read::{Dockerfile, parse};
 pub use stages::Base;

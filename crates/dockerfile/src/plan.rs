@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::arguments::{PREDEFINED, check_number, count_bytes, global_variables, value_of};
 use crate::expand::expand;
+use crate::notes::{Note, notes};
 use crate::read::{Arg, Command, Dockerfile, Instruction, Kind, RawSource, parse_trigger};
 use crate::stages::{Parent, copied_from, needed};
 use crate::values::{normalized, ports_of, whole_owner};
@@ -53,6 +54,8 @@ pub struct Plan {
     pub settings: ImageSettings,
     /// Build arguments that no `ARG` declares.
     pub unused_args: Vec<String>,
+    /// Instructions without an effect on sandboxes.
+    pub notes: Vec<Note>,
 }
 
 /// A file system that a step begins with, or that files are copied of.
@@ -150,7 +153,8 @@ impl Dockerfile {
         }
         let result = planner.above.clone();
         let unused_args = unused_args(self, args);
-        Ok(Plan { steps: planner.steps, result, settings: planner.settings, unused_args })
+        let notes = notes(self, &stages, planner.settings.user.as_deref());
+        Ok(Plan { steps: planner.steps, result, settings: planner.settings, unused_args, notes })
     }
 }
 
@@ -300,7 +304,7 @@ impl<'a> Planner<'a> {
     fn add(&mut self, instruction: &Instruction) -> Result<(), DockerfileError> {
         match &instruction.kind {
             Kind::Args(args) => self.declare(args),
-            Kind::Run(command) => {
+            Kind::Run { command, .. } => {
                 let run = Run {
                     argv: self.argv(command),
                     env: self.step_env(instruction.line)?,
@@ -400,7 +404,8 @@ impl<'a> Planner<'a> {
                     self.settings.cmd = None;
                 }
             }
-            Kind::Args(_) | Kind::Run(_) | Kind::Copy { .. } | Kind::NoEffect => {}
+            Kind::Args(_) | Kind::Run { .. } | Kind::Copy { .. } => {}
+            Kind::Volume | Kind::HealthCheck | Kind::StopSignal | Kind::Maintainer => {}
         }
         Ok(())
     }

@@ -58,7 +58,11 @@ pub(crate) enum Kind {
     Args(Vec<Arg>),
     Env(Vec<(String, String)>),
     Labels(Vec<(String, String)>),
-    Run(Command),
+    Run {
+        command: Command,
+        /// Whether it has a cache mount, which is left out.
+        has_cache: bool,
+    },
     Copy {
         sources: Vec<RawSource>,
         destination: String,
@@ -76,8 +80,10 @@ pub(crate) enum Kind {
     Shell(Vec<String>),
     /// An instruction for stages above the result.
     OnBuild(String),
-    /// What sandboxes do not have: volumes, health checks, signals that stop them, and authors.
-    NoEffect,
+    Volume,
+    HealthCheck,
+    StopSignal,
+    Maintainer,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,7 +199,7 @@ impl Reader<'_> {
             Parsed::Arg(arg) => Kind::Args(self.args(line, &arg.arguments.value)?),
             Parsed::Env(env) => Kind::Env(pairs(&env.arguments.value)?),
             Parsed::Label(label) => Kind::Labels(pairs(&label.arguments.value)?),
-            Parsed::Run(run) => Kind::Run(self.run(line, run)?),
+            Parsed::Run(run) => self.run(line, run)?,
             Parsed::Copy(copy) => {
                 self.copy(line, "COPY", (&copy.options, &copy.src, &copy.dest), copy.copy.span.start)?
             }
@@ -207,9 +213,10 @@ impl Reader<'_> {
             Parsed::Entrypoint(entrypoint) => Kind::Entrypoint(self.command(&entrypoint.arguments)),
             Parsed::Shell(shell) => Kind::Shell(texts(&shell.arguments)),
             Parsed::Onbuild(trigger) => self.trigger(line, &trigger.instruction)?,
-            Parsed::Volume(_) | Parsed::Healthcheck(_) | Parsed::Stopsignal(_) | Parsed::Maintainer(_) => {
-                Kind::NoEffect
-            }
+            Parsed::Volume(_) => Kind::Volume,
+            Parsed::Healthcheck(_) => Kind::HealthCheck,
+            Parsed::Stopsignal(_) => Kind::StopSignal,
+            Parsed::Maintainer(_) => Kind::Maintainer,
             _ => return Err(DockerfileError::new(line, "this instruction is not supported")),
         })
     }
@@ -249,21 +256,31 @@ impl Reader<'_> {
         words::split(text, self.escape).into_iter().map(arg).collect()
     }
 
-    fn run(&self, line: usize, run: &parser::RunInstruction<'_>) -> Result<Command, DockerfileError> {
+    fn run(&self, line: usize, run: &parser::RunInstruction<'_>) -> Result<Kind, DockerfileError> {
+        let mut has_cache = false;
         for flag in &run.options {
             let value = flag.value.as_ref().map(|value| &*value.value);
-            if (&*flag.name.value, value) != ("network", Some("default")) {
-                return Err(unsupported_flag(line, "RUN", flag));
+            match (&*flag.name.value, value) {
+                ("network", Some("default")) => {}
+                ("mount", Some(mount)) => {
+                    check_mount(mount).map_err(|message| DockerfileError::new(line, message))?;
+                    has_cache = true;
+                }
+                _ => return Err(unsupported_flag(line, "RUN", flag)),
             }
         }
-        let Some(document) = run.here_docs.first() else { return Ok(self.command(&run.arguments)) };
-        let script = document.value.to_string();
-        if script.starts_with("#!") {
-            return Ok(Command::Exec(
-                ["/bin/sh", "-c", RUN_SCRIPT, "sh", &script].map(str::to_owned).to_vec(),
-            ));
-        }
-        Ok(Command::Shell(script))
+        let command = match run.here_docs.first() {
+            None => self.command(&run.arguments),
+            Some(document) => {
+                let script = document.value.to_string();
+                if script.starts_with("#!") {
+                    Command::Exec(["/bin/sh", "-c", RUN_SCRIPT, "sh", &script].map(str::to_owned).to_vec())
+                } else {
+                    Command::Shell(script)
+                }
+            }
+        };
+        Ok(Kind::Run { command, has_cache })
     }
 
     fn command(&self, command: &parser::Command<'_>) -> Command {
@@ -362,6 +379,32 @@ fn texts(words: &[parser::UnescapedString<'_>]) -> Vec<String> {
 
 fn is_remote(source: &str) -> bool {
     ["http://", "https://", "git@", "git://"].iter().any(|scheme| source.starts_with(scheme))
+}
+
+/// Accepts a cache mount that begins empty: a cache may be empty at every build. The message says what replaces another one.
+fn check_mount(mount: &str) -> Result<(), String> {
+    let option = |wanted: &str| {
+        let pairs = mount.split(',').filter_map(|pair| pair.split_once('='));
+        pairs
+            .map(|(name, value)| (name.trim(), value.trim()))
+            .find_map(|(name, value)| name.eq_ignore_ascii_case(wanted).then(|| value.to_ascii_lowercase()))
+    };
+    let kind = option("type").unwrap_or_else(|| "bind".to_owned());
+    let instead = match kind.as_str() {
+        "cache" if option("from").is_none() => return Ok(()),
+        "cache" => "a cache mount with 'from' is a COPY --from of the files before the RUN",
+        "bind" => "use COPY, or COPY --from for files of another stage or image",
+        "secret" => {
+            "a build has no secrets, because its steps are stored; fetch with RUN only what needs none, COPY the rest \
+             from the context, or pass the secret as 'env' of the create"
+        }
+        "ssh" => {
+            "a build has no SSH agent; fetch the sources before the build, and COPY them from the context"
+        }
+        "tmpfs" => "write to a directory such as /tmp, and remove the files in the same RUN",
+        _ => "only mounts of the type cache are accepted",
+    };
+    Err(format!("RUN --mount=type={kind} is not supported: {instead}"))
 }
 
 fn unsupported_flag(line: usize, keyword: &str, flag: &parser::Flag<'_>) -> DockerfileError {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::parse;
+use crate::{Ineffective, parse};
 
 fn base() -> ImageSettings {
     ImageSettings { env: vec![("PATH".to_owned(), "/bin".to_owned())], ..ImageSettings::default() }
@@ -135,10 +135,17 @@ fn what_is_not_supported_is_refused_with_its_line() {
     for (text, line, part) in [
         ("FROM a\nONBUILD COPY --from=b /x /y", 2, "ONBUILD with COPY --from"),
         ("FROM a\nONBUILD RUN <<EOF\nx\nEOF", 2, "ONBUILD with a here-document"),
-        ("FROM a\nONBUILD RUN --mount=type=cache,target=/x y", 2, "RUN --mount"),
+        ("FROM a\nONBUILD RUN --mount=type=secret,id=x y", 2, "type=secret is not supported"),
         ("FROM a\nADD --from=b /x /y", 2, "ADD --from=b is not supported"),
         ("FROM a\nFROM b\nCOPY --from=1 /x /y", 3, "not an earlier stage"),
-        ("FROM a\nRUN --mount=type=cache,target=/x y", 2, "RUN --mount"),
+        ("FROM a\nRUN --mount=type=secret,id=x y", 2, "'env' of the create"),
+        ("FROM a\nRUN --mount=type=ssh y", 2, "SSH agent"),
+        ("FROM a\nRUN --mount=target=/x,source=y z", 2, "type=bind is not supported: use COPY"),
+        ("FROM a\nRUN --mount=type=tmpfs,target=/x y", 2, "same RUN"),
+        ("FROM a\nRUN --mount=type=cache,target=/x,from=b y", 2, "COPY --from"),
+        ("FROM a\nRUN --mount=type=Other,target=/x y", 2, "type=other is not supported: only mounts"),
+        ("FROM a\nRUN --mount y", 2, "RUN --mount is not supported"),
+        ("FROM a\nRUN --network=none y", 2, "RUN --network=none is not supported"),
         ("FROM a\nADD https://example.com/x /x", 2, "URL"),
         ("FROM a\nCOPY a b /dir", 2, "ends with '/'"),
         ("FROM a\nCOPY --chmod=u+x a b", 2, "--chmod"),
@@ -236,6 +243,51 @@ fn instructions_for_children_are_carried_out_in_them() {
     let many = ImageSettings { on_build: vec!["ENV A=1".to_owned(); 2000], ..base() };
     let error = parse("FROM a").unwrap().plan(&BTreeMap::new(), &many).unwrap_err();
     assert!(error.message.contains("1024 instructions"), "{error}");
+}
+
+#[test]
+fn instructions_without_an_effect_on_sandboxes_are_noted() {
+    let notes = |text: &str| plan_of(text).notes.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let kinds =
+        |text: &str| plan_of(text).notes.iter().map(|note| (note.line, note.instruction)).collect::<Vec<_>>();
+    assert_eq!(
+        kinds(
+            "FROM a\nCMD one\nUSER app\nENTRYPOINT [\"/init\"]\nHEALTHCHECK NONE\nEXPOSE 80\nVOLUME /v\nSTOPSIGNAL 9\n\
+             MAINTAINER me\nLABEL a=b\nONBUILD RUN x\nWORKDIR /srv\nCMD two"
+        ),
+        [
+            (3, Ineffective::User),
+            (4, Ineffective::Entrypoint),
+            (5, Ineffective::HealthCheck),
+            (6, Ineffective::Expose),
+            (7, Ineffective::Volume),
+            (8, Ineffective::StopSignal),
+            (13, Ineffective::Cmd),
+        ]
+    );
+    let entrypoint = notes("FROM a\nENV A=1\n\nENTRYPOINT x");
+    assert!(
+        entrypoint.len() == 1 && entrypoint[0].starts_with("line 4: ENTRYPOINT has no effect: "),
+        "{entrypoint:?}"
+    );
+    assert_eq!(notes("FROM a\nUSER app\nRUN x\nUSER root"), Vec::<String>::new());
+    // Settings of a stage that files are copied of are those of no sandbox.
+    let stages = "FROM a AS build\nUSER app\nCMD x\nRUN --mount=type=cache,target=/c x\nFROM a AS unused\nEXPOSE 1\n\
+                  FROM b AS base\nVOLUME /v\nFROM base\nCOPY --from=build /x /y";
+    assert_eq!(kinds(stages), [(4, Ineffective::CacheMount), (8, Ineffective::Volume)]);
+}
+
+#[test]
+fn a_cache_mount_is_left_out() {
+    let plan = plan_of(
+        "FROM a\nRUN --mount=type=cache,target=/root/.cache --mount=target=/x,type=CACHE,sharing=locked make\n\
+         RUN --mount=type=cache,target=/y <<EOF\nscript\nEOF\nONBUILD RUN --mount=type=cache,target=/z child",
+    );
+    let [make, script] = &plan.steps[..] else { panic!("{:?}", plan.steps) };
+    assert_eq!(run(make).argv, ["/bin/sh", "-c", "make"]);
+    assert_eq!((make.directories.len(), run(script).argv[2].as_str()), (0, "script\n"));
+    let child = parse("FROM parent").unwrap().plan(&BTreeMap::new(), &plan.settings).unwrap();
+    assert_eq!(run(&child.steps[0]).argv[2], "child");
 }
 
 #[test]

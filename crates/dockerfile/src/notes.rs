@@ -1,0 +1,126 @@
+//! Instructions of a Dockerfile that have no effect on sandboxes, for the log of the build: in Docker they have one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::read::{Dockerfile, Kind};
+use crate::stages::Parent;
+
+/// An instruction that is accepted and has no effect on sandboxes. Its text says what has the effect instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note {
+    pub line: usize,
+    pub instruction: Ineffective,
+}
+
+/// The kinds of instructions that builds note.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ineffective {
+    /// The user of the result is not root. Users of E2B do get this user.
+    User,
+    Cmd,
+    Entrypoint,
+    Expose,
+    Volume,
+    HealthCheck,
+    StopSignal,
+    CacheMount,
+}
+
+impl Ineffective {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::User => {
+                "USER has no effect on commands of a sandbox: they run as root unless they name a user; later RUNs and the \
+                 start command run as this user"
+            }
+            Self::Cmd => {
+                "CMD has no effect: commands of a sandbox name their program; a start command is set with startCommand \
+                 (sbx build --start)"
+            }
+            Self::Entrypoint => {
+                "ENTRYPOINT has no effect: commands of a sandbox name their program; a start command is set with startCommand \
+                 (sbx build --start)"
+            }
+            Self::Expose => "EXPOSE has no effect: a port of a sandbox is exposed with a request",
+            Self::Volume => "VOLUME has no effect: the directory is on the disk of the sandbox",
+            Self::HealthCheck => {
+                "HEALTHCHECK has no effect: the start command of the build is checked with readyCommand (sbx build --ready)"
+            }
+            Self::StopSignal => {
+                "STOPSIGNAL has no effect: a sandbox ends without a signal that its processes can handle"
+            }
+            Self::CacheMount => {
+                "RUN --mount=type=cache has no effect: the directory is not created, and what the command writes there becomes \
+                 part of the template"
+            }
+        }
+    }
+
+    fn of(kind: &Kind) -> Option<Self> {
+        match kind {
+            Kind::User(_) => Some(Self::User),
+            Kind::Cmd(_) => Some(Self::Cmd),
+            Kind::Entrypoint(_) => Some(Self::Entrypoint),
+            Kind::Expose(_) => Some(Self::Expose),
+            Kind::Volume => Some(Self::Volume),
+            Kind::HealthCheck => Some(Self::HealthCheck),
+            Kind::StopSignal => Some(Self::StopSignal),
+            Kind::Run { has_cache: true, .. } => Some(Self::CacheMount),
+            Kind::Run { .. }
+            | Kind::Args(_)
+            | Kind::Env(_)
+            | Kind::Labels(_)
+            | Kind::Copy { .. }
+            | Kind::Workdir(_)
+            | Kind::Shell(_)
+            | Kind::OnBuild(_)
+            | Kind::Maintainer => None,
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.instruction.text())
+    }
+}
+
+/// One note per kind, at the last line that has it. `user` is that of the result. Stages that files are only copied of have settings for
+/// no sandbox, in Docker neither.
+pub fn notes(file: &Dockerfile, stages: &[Option<Parent>], user: Option<&str>) -> Vec<Note> {
+    let mut lines: BTreeMap<Ineffective, usize> = BTreeMap::new();
+    let in_result = stages_of_result(stages);
+    for (number, stage) in file.stages.iter().enumerate() {
+        if stages[number].is_none() {
+            continue;
+        }
+        for instruction in &stage.instructions {
+            let noted = Ineffective::of(&instruction.kind).filter(|kind| match kind {
+                Ineffective::CacheMount => true,
+                Ineffective::User => in_result[number] && user.is_some(),
+                _ => in_result[number],
+            });
+            lines.extend(noted.map(|kind| (kind, instruction.line)));
+        }
+    }
+    let mut notes: Vec<Note> =
+        lines.into_iter().map(|(instruction, line)| Note { line, instruction }).collect();
+    notes.sort_by_key(|note| note.line);
+    notes
+}
+
+/// Whether each stage is the last one or one that it is built upon.
+fn stages_of_result(stages: &[Option<Parent>]) -> Vec<bool> {
+    let mut found = vec![false; stages.len()];
+    let mut next = stages.len().checked_sub(1);
+    while let Some(number) = next {
+        found[number] = true;
+        next = match &stages[number] {
+            // An earlier one, so this ends.
+            Some(Parent::Stage(earlier)) => Some(*earlier),
+            Some(Parent::External(_)) | None => None,
+        };
+    }
+    found
+}
