@@ -17,6 +17,8 @@ use crate::index::{Entry, EntryKind, MAX_ENTRIES};
 use crate::links::followed;
 use crate::search::Search;
 
+/// Says which files clients leave out of a context.
+const IGNORE_FILE: &str = ".dockerignore";
 /// Each file of a selection is compared with others and hashed.
 const STEPS_PER_FILE: u64 = 16;
 
@@ -119,7 +121,12 @@ impl Selection {
             self.add(context, copy, rank, search)?;
         }
         if found == 0 {
-            return Err(BuildError::new(format!("the build context has nothing at '{pattern}'")));
+            // The client applied it before the upload.
+            let hint = match context.index.find(IGNORE_FILE) {
+                Some(_) => "; its .dockerignore may exclude it",
+                None => "",
+            };
+            return Err(BuildError::new(format!("the build context has nothing at '{pattern}'{hint}")));
         }
         Ok(())
     }

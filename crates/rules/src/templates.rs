@@ -129,8 +129,9 @@ pub fn template_name(field: &str, name: String) -> Result<String, ConfigError> {
     if fits {
         return Ok(name);
     }
+    let hint = if name.contains(':') { "; leave out the tag: versions are numbered" } else { "" };
     let allowed = format!(
-        "1 to {NAME_BYTES} lower-case letters, digits and '._/-', beginning with a letter or digit; not an id"
+        "1 to {NAME_BYTES} lower-case letters, digits and '._/-', beginning with a letter or digit; not an id{hint}"
     );
     Err(ConfigError::text(field, &name, allowed))
 }
@@ -238,6 +239,13 @@ mod tests {
         ] {
             assert_eq!(request(body).unwrap_err().field, field);
         }
+    }
+
+    #[test]
+    fn a_name_with_a_tag_is_refused_with_a_hint() {
+        let allowed = |name: &str| template_name("name", name.to_owned()).unwrap_err().allowed;
+        assert!(allowed("myapp:latest").ends_with("leave out the tag: versions are numbered"));
+        assert!(!allowed("MyApp").contains("tag"));
     }
 
     #[test]

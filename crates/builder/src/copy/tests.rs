@@ -172,3 +172,16 @@ fn sources_that_are_links_are_followed() {
     assert_eq!(found("links/broken"), [link("broken")]);
     assert_eq!(found("links"), [link("broken"), link("dir"), link("file")]);
 }
+
+#[test]
+fn a_missing_source_of_a_context_with_an_ignore_file_may_be_excluded() {
+    let message = |names: &[(&str, &str)]| {
+        let file = archive(names);
+        let (context, _file) = context(&std::fs::read(file.path()).unwrap());
+        find(&context, &copy(&["secret.txt"], false)).unwrap_err().message
+    };
+    let nothing = "the build context has nothing at 'secret.txt'";
+    assert_eq!(message(&[("a", "")]), nothing);
+    let excluded = format!("{nothing}; its .dockerignore may exclude it");
+    assert_eq!(message(&[("a", ""), (".dockerignore", "secret.txt")]), excluded);
+}
