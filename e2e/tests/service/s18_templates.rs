@@ -126,7 +126,7 @@ async fn a_template_has_the_documented_fields_and_its_name_is_an_image() {
     assert_eq!(client.get(&path(&id)).await.unwrap().is(200).unwrap(), template);
     time(&template["finishedAt"]);
     assert!(number(&template["sizeBytes"]) > 0, "{template}");
-    for image in ["web", "web:1", id.as_str()] {
+    for image in ["web", "web:1", "web:latest", id.as_str()] {
         let sandbox = create_from(&client, image).await;
         assert_eq!(
             output(&client, &sandbox, "echo $(cat /greeting) $GREETING").await,

@@ -10,9 +10,12 @@ mod logs;
 mod upload;
 mod view;
 
+use std::sync::Arc;
+
 use api::{CreateBody, ErrorCode, SandboxConfig, SandboxId, TemplateId};
 use axum::http::Uri;
 use builder::Template;
+use rules::ImageReference;
 use serde::Deserialize;
 
 use super::read::segment;
@@ -22,6 +25,8 @@ use crate::service::Service;
 
 pub use bases::bases;
 
+/// The tag that stands for the newest version of an image.
+const LATEST: &str = ":latest";
 /// The reason in the event of a sandbox whose start command failed.
 const START_FAILED: &str = "start_command_failed";
 
@@ -49,19 +54,30 @@ struct NamedImage {
 }
 
 /// The template that the body of a create names as its image. `None` if it names something else, or cannot be parsed.
-pub fn named_in(
-    service: &Service,
-    account: &str,
-    body: &[u8],
-) -> Option<Result<std::sync::Arc<Template>, ApiError>> {
+pub fn named_in(service: &Service, account: &str, body: &[u8]) -> Option<Result<Arc<Template>, ApiError>> {
     let NamedImage { image } = serde_json::from_slice(body).ok()?;
     let found = service.builder.named(account, &image);
     // A version does not hide an image of the catalogue, such as `node:22`.
     let found = found.filter(|found| found.name == image || !service.images.is_in_catalogue(&image));
+    let found = found.or_else(|| newest_of(service, account, &image));
     if found.is_none() && image.starts_with(TemplateId::PREFIX) {
         return Some(Err(no_template(&image)));
     }
     found.map(Ok)
+}
+
+/// The newest version of the template that an image with the tag of Docker for it names, unless the image exists.
+fn newest_of(service: &Service, account: &str, image: &str) -> Option<Arc<Template>> {
+    let name = image.strip_suffix(LATEST)?;
+    let images = &service.images;
+    let is_known = |reference: ImageReference| images.catalogue_name(&reference).is_some();
+    if images.is_in_catalogue(image)
+        || images.get(image).is_some()
+        || ImageReference::parse(image).is_some_and(is_known)
+    {
+        return None;
+    }
+    service.builder.named(account, name).filter(|found| found.name == name)
 }
 
 #[derive(Deserialize)]
