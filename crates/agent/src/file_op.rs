@@ -18,7 +18,7 @@ use rustix::process::{Pid, Resource};
 use crate::boot;
 use crate::caps::CapPlan;
 use crate::files;
-use crate::spawn::{Kind, Refusal, Spawned, raise_oom_score};
+use crate::spawn::{Kind, Refusal, Spawned, no_process, raise_oom_score};
 
 /// Most file operations at a time.
 pub const MAX_FILE_OPS: usize = guest_proto::MAX_FILE_OPS;
@@ -63,7 +63,7 @@ pub fn start(request: &FileRequest<'_>, user: Option<&str>, caps: &CapPlan) -> R
                     if matches!(request, FileRequest::Watch { .. }) { Kind::Watch } else { Kind::FileOp };
                 Ok(Spawned { pid, stdin, stdout: output.0, stderr: None, kind })
             }
-            None => Err((RefusalKind::Failed, format!("cannot create a process: {}", last_error()))),
+            None => Err(no_process(last_error())),
         },
     }
 }
@@ -110,6 +110,6 @@ fn child(
     c_int::from(!files::run(request, user))
 }
 
-fn last_error() -> std::io::Error {
-    std::io::Error::last_os_error()
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

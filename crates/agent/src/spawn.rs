@@ -185,7 +185,7 @@ impl Spawner {
                     // The kernel lacks cgroup namespaces, or the agent may not create them; neither changes later.
                     self.marking = Marking::Environment;
                 }
-                Err(errno) => return Err(failed("create a process", errno)),
+                Err(errno) => return Err(no_process(errno)),
             }
         }
     }
@@ -316,6 +316,31 @@ fn short(path: &str) -> String {
     path.chars().take(512).collect()
 }
 
+/// The refusal if the kernel does not create a process. The usual reason is that the sandbox has as many as it may.
+pub fn no_process(errno: Errno) -> Refusal {
+    match errno {
+        Errno::AGAIN => {
+            let message = "cannot create a process: the sandbox is at its limit of processes and threads; end some of them, or \
+                           pause the sandbox and resume it with 'cold' true, which ends all";
+            (RefusalKind::Failed, message.to_owned())
+        }
+        errno => failed("create a process", errno),
+    }
+}
+
 fn failed(step: &str, errno: Errno) -> Refusal {
     (RefusalKind::Failed, format!("cannot {step}: {errno}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_process_table_is_named() {
+        let (_, message) = no_process(Errno::AGAIN);
+        assert!(message.starts_with("cannot create a process: the sandbox is at its limit"), "{message}");
+        let (_, message) = no_process(Errno::NOMEM);
+        assert_eq!(message, format!("cannot create a process: {}", Errno::NOMEM));
+    }
 }
