@@ -191,7 +191,7 @@ async fn output_is_streamed_live_and_complete() {
         .map(|event| if let Output::Stdout(text) = event.unwrap() { text } else { String::new() })
         .collect()
         .await;
-    assert_eq!(text, "x".repeat(200_000) + "a\nb");
+    assert_eq!(text, "x".repeat(200_000) + "a\rb");
     let killed = sandbox.execute("kill -9 $$").stream().await.unwrap().done().await.unwrap();
     assert_eq!((killed.exit_code, killed.signal.as_deref()), (None, Some("SIGKILL")));
 }

@@ -218,12 +218,12 @@ pub fn parse_output(event: Event, line_ends: bool) -> Result<Option<Output>> {
     }
 }
 
-/// Restores the line end: a line feed within an event stands for a carriage return of the command.
+/// The line: a line feed within an event stands for a carriage return of the command.
 fn line(event: Event, with_end: bool) -> String {
-    if !with_end {
-        return event.data;
-    }
     let mut line = if event.data.contains('\n') { event.data.replace('\n', "\r") } else { event.data };
+    if !with_end {
+        return line;
+    }
     line.push_str(match event.end.as_deref() {
         Some("none") => "",
         Some("crlf") => "\r\n",

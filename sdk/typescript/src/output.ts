@@ -117,11 +117,10 @@ export function parseOutput(event: SseEvent, lineEnds: boolean): Output | undefi
   }
 }
 
-/** Restores the line end: a line feed within an event stands for a carriage return of the command. */
+/** The line: a line feed within an event stands for a carriage return of the command. */
 function lineOf({ data, end }: SseEvent, withEnd: boolean): string {
-  if (!withEnd) return data;
   const text = data.replaceAll("\n", "\r");
-  if (end === "none") return text;
+  if (!withEnd || end === "none") return text;
   return end === "crlf" ? `${text}\r\n` : `${text}\n`;
 }
 

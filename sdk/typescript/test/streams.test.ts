@@ -52,6 +52,14 @@ test("line ends are restored", async () => {
   expect(lines.join("")).toBe("a\rb\r\nc");
 });
 
+test("a carriage return inside a line stays without line ends, too", async () => {
+  // The service answers `printf 'a\rb\r\nc\rd'` with these events.
+  const text = "event: stdout\ndata: a\ndata: b\n\nevent: stdout\ndata: c\ndata: d\n\n";
+  await using service = await Service.start([events(text + DONE)]);
+  const outputs = await collected(service.client().sandboxes.connect(VIEW.id).stream("x"));
+  expect(outputs.slice(0, 2).map((output) => ("line" in output ? output.line : ""))).toEqual(["a\rb", "c\rd"]);
+});
+
 test("10,000 lines arrive once over 20 broken connections", async () => {
   const total = 10_000;
   let connections = 0;

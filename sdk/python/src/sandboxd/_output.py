@@ -67,11 +67,9 @@ def error_of(event: Event) -> SandboxdError:
 
 
 def _line(event: Event, with_end: bool) -> str:
-    """Restores the line end: a line feed within an event stands for a carriage return of the command."""
-    if not with_end:
-        return event.data
+    """The line: a line feed within an event stands for a carriage return of the command."""
     text = event.data.replace("\n", "\r")
-    if event.end == "none":
+    if not with_end or event.end == "none":
         return text
     return text + ("\r\n" if event.end == "crlf" else "\n")
 

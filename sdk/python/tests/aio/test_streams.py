@@ -87,6 +87,16 @@ async def test_line_ends_are_restored() -> None:
         assert service.received[0].path.endswith("/execute?lineEnds=true")
 
 
+async def test_a_carriage_return_inside_a_line_stays_without_line_ends_too() -> None:
+    # The service answers `printf 'a\rb\r\nc\rd'` with these events.
+    text = "event: stdout\ndata: a\ndata: b\n\nevent: stdout\ndata: c\ndata: d\n\n" + DONE
+    with Service(events(text)) as service:
+        sandbox = sandbox_of(service)
+        for stream in (sandbox.stream("x"), sandbox.executions.handle("ex_1").follow()):
+            outputs = [output async for output in stream]
+            assert outputs[:2] == [Stdout("a\rb"), Stdout("c\rd")]
+
+
 async def test_10_000_lines_arrive_once_over_20_broken_connections() -> None:
     total = 10_000
 
