@@ -165,7 +165,7 @@ class MethodNotAllowed(SandboxdError):
 
 
 class ExecutionTimeout(SandboxdError):
-    """The time limit expired before the command could start."""
+    """The time limit expired before the command could start, or that of `wait` while the command continues."""
 
     code = "EXECUTION_TIMEOUT"
 

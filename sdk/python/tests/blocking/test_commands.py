@@ -5,14 +5,23 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from typing import Any, Dict, List
 
 import pytest
 
-from sandboxd import Sandbox, Sandboxd, CommandFailed, InvalidArgument, NetworkError, SandboxNotFound
+from sandboxd import (
+    Sandbox,
+    Sandboxd,
+    CommandFailed,
+    ExecutionTimeout,
+    InvalidArgument,
+    NetworkError,
+    SandboxNotFound,
+)
 from sandboxd._sync import _following, _long_command
 from sandboxd._sync._run import Run
-from scripted import DONE, EXECUTION, RESULT, SANDBOX, Received, Responder, Service, answer, events, failure
+from scripted import DONE, EXECUTION, RESULT, SANDBOX, Handler, Received, Responder, Service, answer, events, failure
 
 FAILED: Dict[str, Any] = {**RESULT, "exitCode": 2, "stdout": "collected 3 items\n", "stderr": "E  assert 1 == 2\n"}
 
@@ -212,3 +221,45 @@ def test_a_wait_can_check_the_exit_code() -> None:
         with pytest.raises(CommandFailed, match="exit code 137: the limit is 2048 MB: make") as caught:
             execution.wait(check=True)
         assert (caught.value.result.reason, caught.value.stderr) == ("oom", "why")
+
+
+def keeps_running(_: Received, handler: Handler) -> None:
+    """A stream with comments only, until the client closes the connection."""
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        for _number in range(200):
+            handler.wfile.write(b": comment\n\n")
+            handler.wfile.flush()
+            time.sleep(0.05)
+    except OSError:
+        pass
+    handler.close_connection = True
+
+
+def test_a_wait_has_a_time_limit_after_which_the_command_continues() -> None:
+    running, ended = answer(200, EXECUTION), answer(200, {**EXECUTION, "endedAt": "t", "exitCode": 0})
+    seen: List[object] = []
+    with Service([running, keeps_running, running, running, events(DONE), ended]) as service:
+        sandbox = sandbox_of(service)
+        sandbox.on("failed", seen.append)
+        execution = sandbox.executions.handle("ex_1")
+        begin = time.monotonic()
+        with pytest.raises(ExecutionTimeout, match="not ended within 0.3 s, and continues") as caught:
+            execution.wait(timeout="300ms")
+        assert 0.2 < time.monotonic() - begin < 1.5
+        assert caught.value.details == {"executionId": "ex_1"}
+        with pytest.raises(ExecutionTimeout):
+            execution.wait(timeout=0)
+        assert (execution.wait(timeout=5)).exit_code == 0
+        with pytest.raises(InvalidArgument, match="timeout is 'soon'"):
+            execution.wait(timeout="soon")
+        # The sandbox has not failed, and nothing ended the command.
+        assert seen == [] and {received.method for received in service.received} == {"GET"}
+
+
+def test_kill_is_another_name_of_cancel() -> None:
+    with Service([answer(200, EXECUTION)]) as service:
+        sandbox_of(service).executions.handle("ex_1").kill(auto_resume=False)
+        assert service.received[0].method == "DELETE"
+        assert service.received[0].path.endswith("/executions/ex_1?autoResume=false")

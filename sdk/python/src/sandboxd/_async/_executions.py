@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Optional, Union
 
 from .. import models
-from .._errors import CommandFailed, SandboxdError
+from .._errors import CommandFailed, ExecutionTimeout, SandboxdError
 from .._output import Output, offset_before_end, parse_output
 from .._request import LARGEST_PAGE, QueryValue, checked_id
 from .._retry import Safety
 from .._sse import Event
+from .._units import Duration, seconds
 from . import _platform
 from ._context import AsyncSandboxContext
-from ._following import AsyncFollowing
+from ._following import AsyncFollowing, OutOfTime
 from ._paging import AsyncPagedList
 from ._payload import AsyncPayload, json_payload
 from ._terminal import AsyncTerminal, ExecutionPath, attach
@@ -83,16 +85,26 @@ class AsyncExecution:
         call = Call("GET", self._path("/output", after=after), Safety.REPEATABLE)
         return await self._context.json(call, models.ExecutionOutput.from_json)
 
-    async def wait(self, *, check: bool = False) -> models.Execution:
+    async def wait(self, *, timeout: Optional[Duration] = None, check: bool = False) -> models.Execution:
         """
-        Waits until the command ends, and reconnects when a connection is lost. With `check`, raises `CommandFailed` unless the command
-        exits with 0; its `result` has the end of the output.
+        Waits until the command ends, and returns how: `exit_code`, and `signal` and `reason` if it was killed. What the command printed
+        is the result of `output`. A lost connection is established again.
+
+        - `timeout`: the longest wait, in seconds or as a text such as `"10m"`. Then the call raises `ExecutionTimeout`, and the
+          command continues: wait again, or end it with `kill`. Default: as long as the command takes.
+        - `check`: raises `CommandFailed` unless the command exits with 0; its `result` has the end of the output.
         """
+        end = None if timeout is None else time.monotonic() + seconds(timeout)
         view = await self.refresh()
         if view.ended_at is None:
             async with self.follow(after=view.output_end) as output:
-                async for _ in output:
-                    pass
+                if end is not None:
+                    output.limit(end)
+                try:
+                    async for _ in output:
+                        pass
+                except OutOfTime:
+                    raise self._still_runs(timeout) from None
             view = await self.refresh()
         if check and view.exit_code != 0:
             await self._fail(view)
@@ -126,6 +138,8 @@ class AsyncExecution:
         """Kills the command and all its processes. Has no effect if it has ended."""
         return await self._viewed(Call("DELETE", self._path(autoResume=auto_resume), Safety.REPEATABLE))
 
+    kill = cancel
+
     def attach(
         self, *, after: Union[int, str] = 0, auto_resume: Optional[bool] = None
     ) -> _platform.Opening[AsyncTerminal]:
@@ -134,6 +148,11 @@ class AsyncExecution:
 
     def _path(self, rest: str = "", **query: QueryValue) -> str:
         return self._context.path(f"/executions/{self.id}{rest}", **query)
+
+    def _still_runs(self, timeout: Optional[Duration]) -> SandboxdError:
+        limit = 0.0 if timeout is None else seconds(timeout)
+        how = "wait again, or end it with kill()"
+        return ExecutionTimeout(f"the command has not ended within {limit:g} s, and continues: {how}", details={"executionId": self.id})
 
     async def _fail(self, view: models.Execution) -> None:
         """Raises the error of the failed command, with the end of its output."""

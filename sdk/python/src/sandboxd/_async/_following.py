@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Generic, Optional, Type, TypeVar
 
 from .._errors import NetworkError, SandboxdError
-from .._output import PASSING
+from .._output import LONGEST_SILENCE, PASSING
 from .._retry import Safety
 from .._sse import Event
 from . import _platform
@@ -21,12 +21,17 @@ FIRST_WAIT = 0.1
 LONGEST_WAIT = 2.0
 
 
+class OutOfTime(Exception):
+    """The time of the reader is over. The stream can be read on."""
+
+
 class AsyncFollowing(Generic[T]):
     """A stream of items, each an event with an id. A new connection continues after the last item that was returned."""
 
     def __init__(self, transport: AsyncTransport, url: str, after: Optional[str]) -> None:
         self.offset = after
         """The position after the last item that was returned, with which another stream can continue."""
+        self._end: Optional[float] = None
         self._transport = transport
         self._url = url
         self._source: Optional[AsyncEventSource] = None
@@ -90,14 +95,31 @@ class AsyncFollowing(Generic[T]):
     def _report(self, error: SandboxdError) -> None:
         """Reports an error that ends the stream."""
 
+    def limit(self, end: float) -> None:
+        """Lets reads fail with `OutOfTime` at `end`, a time of `time.monotonic`. For other modules of the SDK."""
+        self._end = end
+
+    def _left(self, longest: float) -> float:
+        """The seconds that the next operation may take, at most `longest`."""
+        if self._end is None:
+            return longest
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise OutOfTime
+        return min(left, longest)
+
     async def _read(self) -> Optional[T]:
         if self._source is None:
             self._source = await self._open()
         if self._source is None:
             return None
+        # Comments keep the connection alive, so each read has the time that is left.
+        while not self._source.has_events:
+            if not await self._source.fill(self._left(LONGEST_SILENCE)):
+                raise NetworkError("the stream ended before its last event")
         event = await self._source.next()
         if event is None:
-            raise NetworkError("the stream ended before its last event")
+            return None
         # A temporary error carries no item, so the offset is unchanged.
         item = self._parse(event)
         if item is None:
@@ -109,7 +131,17 @@ class AsyncFollowing(Generic[T]):
 
     async def _open(self) -> Optional[AsyncEventSource]:
         headers = {} if self.offset is None else {"last-event-id": self.offset}
-        call = Call("GET", self._url, Safety.REPEATABLE, headers=headers, accept="text/event-stream")
+        timeout = self._left(self._transport.settings.timeout)
+        max_wait = self._left(self._transport.settings.policy.max_retry_wait)
+        call = Call(
+            "GET",
+            self._url,
+            Safety.REPEATABLE,
+            headers=headers,
+            accept="text/event-stream",
+            timeout=timeout,
+            max_wait=max_wait,
+        )
         response = await self._transport.stream(call)
         if response.status != 204:
             return AsyncEventSource(response)

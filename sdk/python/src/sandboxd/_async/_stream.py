@@ -42,9 +42,9 @@ class AsyncEventSource:
                 return None
         return self._events.popleft()
 
-    async def fill(self) -> bool:
-        """Reads once from the connection; False at the end of the body."""
-        chunk = await self._response.read(LONGEST_SILENCE)
+    async def fill(self, silence: float = LONGEST_SILENCE) -> bool:
+        """Reads once from the connection; False at the end of the body. Fails if nothing arrives for `silence` seconds."""
+        chunk = await self._response.read(silence)
         if chunk is None:
             return False
         try:

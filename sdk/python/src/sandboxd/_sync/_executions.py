@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Optional, Union
 
 from .. import models
-from .._errors import CommandFailed, SandboxdError
+from .._errors import CommandFailed, ExecutionTimeout, SandboxdError
 from .._output import Output, offset_before_end, parse_output
 from .._request import LARGEST_PAGE, QueryValue, checked_id
 from .._retry import Safety
 from .._sse import Event
+from .._units import Duration, seconds
 from . import _platform
 from ._context import SandboxContext
-from ._following import Following
+from ._following import Following, OutOfTime
 from ._paging import PagedList
 from ._payload import Payload, json_payload
 from ._terminal import Terminal, ExecutionPath, attach
@@ -84,16 +86,26 @@ class Execution:
         call = Call("GET", self._path("/output", after=after), Safety.REPEATABLE)
         return self._context.json(call, models.ExecutionOutput.from_json)
 
-    def wait(self, *, check: bool = False) -> models.Execution:
+    def wait(self, *, timeout: Optional[Duration] = None, check: bool = False) -> models.Execution:
         """
-        Waits until the command ends, and reconnects when a connection is lost. With `check`, raises `CommandFailed` unless the command
-        exits with 0; its `result` has the end of the output.
+        Waits until the command ends, and returns how: `exit_code`, and `signal` and `reason` if it was killed. What the command printed
+        is the result of `output`. A lost connection is established again.
+
+        - `timeout`: the longest wait, in seconds or as a text such as `"10m"`. Then the call raises `ExecutionTimeout`, and the
+          command continues: wait again, or end it with `kill`. Default: as long as the command takes.
+        - `check`: raises `CommandFailed` unless the command exits with 0; its `result` has the end of the output.
         """
+        end = None if timeout is None else time.monotonic() + seconds(timeout)
         view = self.refresh()
         if view.ended_at is None:
             with self.follow(after=view.output_end) as output:
-                for _ in output:
-                    pass
+                if end is not None:
+                    output.limit(end)
+                try:
+                    for _ in output:
+                        pass
+                except OutOfTime:
+                    raise self._still_runs(timeout) from None
             view = self.refresh()
         if check and view.exit_code != 0:
             self._fail(view)
@@ -127,6 +139,8 @@ class Execution:
         """Kills the command and all its processes. Has no effect if it has ended."""
         return self._viewed(Call("DELETE", self._path(autoResume=auto_resume), Safety.REPEATABLE))
 
+    kill = cancel
+
     def attach(
         self, *, after: Union[int, str] = 0, auto_resume: Optional[bool] = None
     ) -> Terminal:
@@ -135,6 +149,11 @@ class Execution:
 
     def _path(self, rest: str = "", **query: QueryValue) -> str:
         return self._context.path(f"/executions/{self.id}{rest}", **query)
+
+    def _still_runs(self, timeout: Optional[Duration]) -> SandboxdError:
+        limit = 0.0 if timeout is None else seconds(timeout)
+        how = "wait again, or end it with kill()"
+        return ExecutionTimeout(f"the command has not ended within {limit:g} s, and continues: {how}", details={"executionId": self.id})
 
     def _fail(self, view: models.Execution) -> None:
         """Raises the error of the failed command, with the end of its output."""

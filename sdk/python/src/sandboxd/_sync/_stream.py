@@ -43,9 +43,9 @@ class EventSource:
                 return None
         return self._events.popleft()
 
-    def fill(self) -> bool:
-        """Reads once from the connection; False at the end of the body."""
-        chunk = self._response.read(LONGEST_SILENCE)
+    def fill(self, silence: float = LONGEST_SILENCE) -> bool:
+        """Reads once from the connection; False at the end of the body. Fails if nothing arrives for `silence` seconds."""
+        chunk = self._response.read(silence)
         if chunk is None:
             return False
         try:
