@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any, Dict
 import pytest
 
 from sandboxd import _models as models
+from scripted import RESULT, VIEW
 
 PACKAGE = Path(__file__).resolve().parent.parent
 EXECUTION: Dict[str, Any] = {
@@ -96,3 +100,18 @@ def test_models_are_frozen_and_events_are_sent_without_absent_fields() -> None:
     assert event.to_json() == {"runId": "a", "type": "agent.error"}
     with pytest.raises(dataclasses.FrozenInstanceError):
         event.run_id = "b"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_description_says_which_object_has_the_methods() -> None:
+    changed: Any = models.Sandbox.from_json(VIEW)
+    with pytest.raises(AttributeError, match=r"'Sandbox' object of sandboxd\.models .* 'execute': .* create\(\), connect\(\)"):
+        changed.execute("ls")
+    ended: Any = models.Execution.from_json(EXECUTION)
+    with pytest.raises(AttributeError, match=r"'stdout': .* output\(\) returns what the command printed"):
+        ended.stdout
+    size: Any = models.TerminalSize(1, 2)
+    with pytest.raises(AttributeError, match=r"no attribute 'height'$"):
+        size.height
+    # Python itself asks for such names.
+    assert copy.deepcopy(changed) == pickle.loads(pickle.dumps(changed)) == changed
+    assert getattr(changed, "__fspath__", None) is None

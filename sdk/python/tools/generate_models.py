@@ -42,6 +42,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
 from . import _fields
+from ._description import Description
 from ._fields import Fields
 '''
 POLICIES_HEADER = '''"""
@@ -170,7 +171,7 @@ class Generator:
         """The declaration of a dataclass."""
         schema = self.schemas[name]
         fields = self.fields(name)
-        lines = ["@dataclass(frozen=True)", f"class {name}:", docstring(schema.get("description", ""), "    ")]
+        lines = ["@dataclass(frozen=True)", f"class {name}(Description):", docstring(schema.get("description", ""), "    ")]
         for field in fields:
             annotation = field.kind.annotation
             if field.is_optional or field.kind.is_nullable:

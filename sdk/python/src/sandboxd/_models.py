@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
 from . import _fields
+from ._description import Description
 from ._fields import Fields
 
 __all__ = [
@@ -197,7 +198,7 @@ Timestamp = str
 
 
 @dataclass(frozen=True)
-class Backend:
+class Backend(Description):
     """An isolation backend and what its sandboxes can do."""
 
     hibernation: bool
@@ -224,7 +225,7 @@ class Backend:
 
 
 @dataclass(frozen=True)
-class BuildContext:
+class BuildContext(Description):
     """An uploaded build context."""
 
     expires_at: Timestamp
@@ -245,7 +246,7 @@ class BuildContext:
 
 
 @dataclass(frozen=True)
-class CodeContext:
+class CodeContext(Description):
     """A context: a kernel, which keeps its state from one execution to the next."""
 
     context_id: str
@@ -264,7 +265,7 @@ class CodeContext:
 
 
 @dataclass(frozen=True)
-class CodeContextList:
+class CodeContextList(Description):
     """The contexts of a sandbox."""
 
     data: List[CodeContext]
@@ -279,7 +280,7 @@ class CodeContextList:
 
 
 @dataclass(frozen=True)
-class CodeContextRemoved:
+class CodeContextRemoved(Description):
     """The response to the removal of a context."""
 
     context_id: str
@@ -297,7 +298,7 @@ class CodeContextRemoved:
 
 
 @dataclass(frozen=True)
-class CodeException:
+class CodeException(Description):
     """What the code raised, or why it could not end."""
 
     name: str
@@ -318,7 +319,7 @@ class CodeException:
 
 
 @dataclass(frozen=True)
-class CodeExecution:
+class CodeExecution(Description):
     """The outcome of code."""
 
     context_id: str
@@ -348,7 +349,7 @@ class CodeExecution:
 
 
 @dataclass(frozen=True)
-class CodeResult:
+class CodeResult(Description):
     """One value that code showed, in one or more forms."""
 
     is_main_result: bool
@@ -396,7 +397,7 @@ class CodeResult:
 
 
 @dataclass(frozen=True)
-class Done:
+class Done(Description):
     """The data of `done`, the last event of a stream."""
 
     duration_ms: int
@@ -424,7 +425,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class EgressPolicy:
+class EgressPolicy(Description):
     """The policy for outgoing connections."""
 
     allow: List[str]
@@ -451,7 +452,7 @@ class EgressPolicy:
 
 
 @dataclass(frozen=True)
-class EventBody:
+class EventBody(Description):
     """An event that a client posts."""
 
     run_id: RunId
@@ -485,7 +486,7 @@ class EventBody:
 
 
 @dataclass(frozen=True)
-class EventList:
+class EventList(Description):
     """A page of events, in the order of their ids."""
 
     data: List[RuntimeEvent]
@@ -502,7 +503,7 @@ class EventList:
 
 
 @dataclass(frozen=True)
-class EventsRecorded:
+class EventsRecorded(Description):
     """The response to posted events."""
 
     recorded: int
@@ -518,7 +519,7 @@ class EventsRecorded:
 
 
 @dataclass(frozen=True)
-class Execution:
+class Execution(Description):
     """A detached execution."""
 
     command: str
@@ -586,7 +587,7 @@ class Execution:
 
 
 @dataclass(frozen=True)
-class ExecutionList:
+class ExecutionList(Description):
     """A page of executions, newest first."""
 
     data: List[Execution]
@@ -603,7 +604,7 @@ class ExecutionList:
 
 
 @dataclass(frozen=True)
-class ExecutionOutput:
+class ExecutionOutput(Description):
     """The output of an execution so far."""
 
     dropped: bool
@@ -632,7 +633,7 @@ class ExecutionOutput:
 
 
 @dataclass(frozen=True)
-class ExecutionResult:
+class ExecutionResult(Description):
     """The result of a command."""
 
     duration_ms: int
@@ -670,7 +671,7 @@ class ExecutionResult:
 
 
 @dataclass(frozen=True)
-class FileDeleted:
+class FileDeleted(Description):
     """The result of a delete."""
 
     deleted: int
@@ -688,7 +689,7 @@ class FileDeleted:
 
 
 @dataclass(frozen=True)
-class FileEntry:
+class FileEntry(Description):
     """A file, directory, symbolic link or other entry."""
 
     is_directory: bool
@@ -724,7 +725,7 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
-class FileExists:
+class FileExists(Description):
     """Whether a path exists."""
 
     exists: bool
@@ -739,7 +740,7 @@ class FileExists:
 
 
 @dataclass(frozen=True)
-class FileList:
+class FileList(Description):
     """
     A page of a directory's entries, sorted by name if there are at most 10,000, otherwise in the order of the file
     system.
@@ -759,7 +760,7 @@ class FileList:
 
 
 @dataclass(frozen=True)
-class ForkList:
+class ForkList(Description):
     """The new sandboxes of a fork."""
 
     data: List[Sandbox]
@@ -774,7 +775,7 @@ class ForkList:
 
 
 @dataclass(frozen=True)
-class Health:
+class Health(Description):
     """The health of the service."""
 
     status: str
@@ -795,7 +796,7 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Image:
+class Image(Description):
     """An image on the host (`digest`, `sizeBytes`, `createdAt`) or being pulled (`progress`)."""
 
     name: str
@@ -825,7 +826,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class ImageList:
+class ImageList(Description):
     """A page of images, sorted by name."""
 
     data: List[Image]
@@ -842,7 +843,7 @@ class ImageList:
 
 
 @dataclass(frozen=True)
-class Info:
+class Info(Description):
     """The service, its isolation backends, and the limits for the caller."""
 
     backends: List[Backend]
@@ -869,7 +870,7 @@ class Info:
 
 
 @dataclass(frozen=True)
-class IngressPolicy:
+class IngressPolicy(Description):
     """The policy for exposed ports."""
 
     allow_ports: List[int]
@@ -885,7 +886,7 @@ class IngressPolicy:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Description):
     """The limits for the caller's key and for one sandbox. Quotas of the account are in `GET /v1/usage`."""
 
     concurrent_executions: int
@@ -938,7 +939,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Description):
     """The network policy and traffic of a sandbox."""
 
     egress: EgressPolicy
@@ -958,7 +959,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class NetworkPolicy:
+class NetworkPolicy(Description):
     """The network policy of a sandbox."""
 
     egress: EgressPolicy
@@ -976,7 +977,7 @@ class NetworkPolicy:
 
 
 @dataclass(frozen=True)
-class NetworkUsage:
+class NetworkUsage(Description):
     """Traffic of a sandbox since its processes were last started."""
 
     bytes_in: int
@@ -996,7 +997,7 @@ class NetworkUsage:
 
 
 @dataclass(frozen=True)
-class Pagination:
+class Pagination(Description):
     """Position of a page in its list."""
 
     has_more: bool
@@ -1021,7 +1022,7 @@ class Pagination:
 
 
 @dataclass(frozen=True)
-class PauseResult:
+class PauseResult(Description):
     """The response to a pause."""
 
     id: SandboxId
@@ -1044,7 +1045,7 @@ class PauseResult:
 
 
 @dataclass(frozen=True)
-class Port:
+class Port(Description):
     """An exposed port of a sandbox."""
 
     auto_resume: bool
@@ -1069,7 +1070,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class PortClosed:
+class PortClosed(Description):
     """A closed port."""
 
     closed_at: Timestamp
@@ -1086,7 +1087,7 @@ class PortClosed:
 
 
 @dataclass(frozen=True)
-class PortList:
+class PortList(Description):
     """The exposed ports of a sandbox, sorted by number."""
 
     data: List[Port]
@@ -1101,7 +1102,7 @@ class PortList:
 
 
 @dataclass(frozen=True)
-class PortToken:
+class PortToken(Description):
     """A token that gives access to one port until it expires."""
 
     expires_at: Timestamp
@@ -1122,7 +1123,7 @@ class PortToken:
 
 
 @dataclass(frozen=True)
-class PullProgress:
+class PullProgress(Description):
     """Progress of a pull."""
 
     done_bytes: int
@@ -1143,7 +1144,7 @@ class PullProgress:
 
 
 @dataclass(frozen=True)
-class Quota:
+class Quota(Description):
     """A quota: the amount used and the amount allowed."""
 
     allowed: Optional[int]
@@ -1161,7 +1162,7 @@ class Quota:
 
 
 @dataclass(frozen=True)
-class Range:
+class Range(Description):
     """Allowed values, and the default."""
 
     default: int
@@ -1180,7 +1181,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class ResourceMetrics:
+class ResourceMetrics(Description):
     """The samples of a sandbox, oldest first."""
 
     data: List[ResourceSample]
@@ -1195,7 +1196,7 @@ class ResourceMetrics:
 
 
 @dataclass(frozen=True)
-class ResourceSample:
+class ResourceSample(Description):
     """What a running sandbox used at one moment."""
 
     cpu_count: int
@@ -1229,7 +1230,7 @@ class ResourceSample:
 
 
 @dataclass(frozen=True)
-class Resources:
+class Resources(Description):
     """Resources of a sandbox."""
 
     cpu: int
@@ -1251,7 +1252,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class ResumeResult:
+class ResumeResult(Description):
     """The response to a resume."""
 
     id: SandboxId
@@ -1274,7 +1275,7 @@ class ResumeResult:
 
 
 @dataclass(frozen=True)
-class RuntimeEvent:
+class RuntimeEvent(Description):
     """An event."""
 
     data: Mapping[str, Any]
@@ -1306,7 +1307,7 @@ class RuntimeEvent:
 
 
 @dataclass(frozen=True)
-class Sandbox:
+class Sandbox(Description):
     """A sandbox."""
 
     auto_resume: bool
@@ -1377,7 +1378,7 @@ class Sandbox:
 
 
 @dataclass(frozen=True)
-class SandboxItem:
+class SandboxItem(Description):
     """
     A list item. It has the time of its state: `startedAt` if running, `pausedAt` if paused, `terminatedAt` if
     terminated. With `details=true` it has more fields, unless it is terminated.
@@ -1431,7 +1432,7 @@ class SandboxItem:
 
 
 @dataclass(frozen=True)
-class SandboxList:
+class SandboxList(Description):
     """A page of a list, newest first."""
 
     data: List[SandboxItem]
@@ -1448,7 +1449,7 @@ class SandboxList:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot(Description):
     """A snapshot: the content of a sandbox's disk at one moment, and on request its processes."""
 
     created_at: Timestamp
@@ -1490,7 +1491,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class SnapshotDeleted:
+class SnapshotDeleted(Description):
     """A deleted snapshot."""
 
     deleted_at: Timestamp
@@ -1507,7 +1508,7 @@ class SnapshotDeleted:
 
 
 @dataclass(frozen=True)
-class SnapshotList:
+class SnapshotList(Description):
     """A page of snapshots."""
 
     data: List[Snapshot]
@@ -1524,7 +1525,7 @@ class SnapshotList:
 
 
 @dataclass(frozen=True)
-class StdinWritten:
+class StdinWritten(Description):
     """The response to a write to standard input."""
 
     bytes_written: int
@@ -1543,7 +1544,7 @@ class StdinWritten:
 
 
 @dataclass(frozen=True)
-class Template:
+class Template(Description):
     """A template."""
 
     base: str
@@ -1591,7 +1592,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class TemplateDeleted:
+class TemplateDeleted(Description):
     """A deleted template."""
 
     deleted_at: Timestamp
@@ -1608,7 +1609,7 @@ class TemplateDeleted:
 
 
 @dataclass(frozen=True)
-class TemplateError:
+class TemplateError(Description):
     """Why a build failed."""
 
     message: str
@@ -1626,7 +1627,7 @@ class TemplateError:
 
 
 @dataclass(frozen=True)
-class TemplateList:
+class TemplateList(Description):
     """A page of templates."""
 
     data: List[Template]
@@ -1643,7 +1644,7 @@ class TemplateList:
 
 
 @dataclass(frozen=True)
-class TemplateSteps:
+class TemplateSteps(Description):
     """The steps of a build."""
 
     cached: int
@@ -1664,7 +1665,7 @@ class TemplateSteps:
 
 
 @dataclass(frozen=True)
-class TerminalSize:
+class TerminalSize(Description):
     """The size of a terminal, in characters."""
 
     cols: int
@@ -1681,7 +1682,7 @@ class TerminalSize:
 
 
 @dataclass(frozen=True)
-class TerminateResult:
+class TerminateResult(Description):
     """The response to a termination."""
 
     id: SandboxId
@@ -1704,7 +1705,7 @@ class TerminateResult:
 
 
 @dataclass(frozen=True)
-class Unpacked:
+class Unpacked(Description):
     """The result of unpacking an archive."""
 
     bytes: int
@@ -1731,7 +1732,7 @@ class Unpacked:
 
 
 @dataclass(frozen=True)
-class Usage:
+class Usage(Description):
     """Usage and quotas of an account."""
 
     account: str

@@ -1,0 +1,32 @@
+"""The base of the objects in responses. They describe a state; the objects with methods are others, some with the same name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+_METHODS = {
+    "CodeContext": "sandbox.contexts has the methods",
+    "Execution": "the object of start() or executions.get() has the methods, and its output() returns what the command printed",
+    "FileEntry": "sandbox.files has the methods",
+    "Sandbox": "the object of create(), connect() or sandboxes.get() has the methods",
+    "SandboxItem": "sandboxes.connect(item.id) returns the object with the methods",
+    "Snapshot": "client.snapshots and the sandbox have the methods",
+    "Template": "client.templates has the methods",
+}
+"""Where the methods are, by the name of the class."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """The fields of an object in a response."""
+
+    if not TYPE_CHECKING:
+        # Type checkers refuse unknown attributes by themselves, unless there is such a method.
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            text = f"{kind!r} object of sandboxd.models has no attribute {name!r}"
+            if kind in _METHODS and not name.startswith("_"):
+                text += f": it only describes a state; {_METHODS[kind]}"
+            raise AttributeError(text)
