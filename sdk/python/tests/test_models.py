@@ -115,3 +115,10 @@ def test_a_description_says_which_object_has_the_methods() -> None:
     # Python itself asks for such names.
     assert copy.deepcopy(changed) == pickle.loads(pickle.dumps(changed)) == changed
     assert getattr(changed, "__fspath__", None) is None
+
+
+def test_a_description_is_a_dictionary_on_request() -> None:
+    result = models.ExecutionResult.from_json(RESULT).to_dict()
+    assert (result["stdout"], result["exit_code"], result["duration_ms"]) == ("hi\n", 0, 1)
+    view = models.Sandbox.from_json(VIEW).to_dict()
+    assert json.loads(json.dumps(view)) == view and view["network"]["egress"]["default"] == "allow"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Dict
 
 _METHODS = {
     "CodeContext": "sandbox.contexts has the methods",
@@ -20,6 +20,10 @@ _METHODS = {
 @dataclasses.dataclass(frozen=True)
 class Description:
     """The fields of an object in a response."""
+
+    def to_dict(self) -> Dict[str, Any]:
+        """The fields as a dictionary with the names of the attributes, for `json.dumps` for example. Inner objects are dictionaries, too."""
+        return dataclasses.asdict(self)
 
     if not TYPE_CHECKING:
         # Type checkers refuse unknown attributes by themselves, unless there is such a method.
