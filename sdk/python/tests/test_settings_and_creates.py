@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import tempfile
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Callable, Dict, List
 
 import pytest
 
@@ -77,6 +80,38 @@ def test_mistakes_in_commands_files_and_templates_are_named() -> None:
         with pytest.raises(InvalidArgument, match="dockerfile_path"):
             client.templates.build("web", dockerfile="./Dockerfile")
         assert service.received == []
+
+
+def test_text_files_texts_and_objects_in_the_wrong_place_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("pass")
+    tag: Any = "job=1"
+    with Service([]) as service, Sandboxd(**service.settings) as client:
+        sandbox: Any = client.sandboxes.connect(SANDBOX)
+        with open(tmp_path / "t.py") as file, tempfile.NamedTemporaryFile("w") as temporary:
+            for content in (file, io.StringIO("pass"), temporary):
+                with pytest.raises(InvalidArgument, match="open it with the mode 'rb'"):
+                    sandbox.files.write("t.py", content)
+        calls: List[Callable[[], Any]] = [
+            *[lambda: client.sandboxes.list(metadata=tag), lambda: client.snapshots.list(metadata=tag)],
+            *[lambda: client.templates.list(metadata=tag), lambda: sandbox.fork(metadata=tag)],
+            *[lambda: sandbox.snapshot(metadata=tag), lambda: sandbox.terminal(env=tag), lambda: sandbox.run_code("1", env=tag)],
+        ]
+        for call in calls:
+            with pytest.raises(InvalidArgument, match="is str; expected a dictionary of texts"):
+                call()
+        for given in (sandbox, models.Sandbox.from_json(VIEW), None, 7):
+            for connect in (Sandbox.connect, client.sandboxes.connect, client.sandboxes.get):
+                with pytest.raises(InvalidArgument, match=f"is of the type {type(given).__name__}; .* pass the id"):
+                    connect(given)
+        assert service.received == []
+
+
+def test_a_timeout_of_the_client_follows_the_rule_of_all_durations() -> None:
+    for timeout in ("60", "1m", 60, timedelta(minutes=1)):
+        assert Sandboxd("http://127.0.0.1:9", "k", timeout=timeout)._transport.settings.timeout == 60.0
+    for wrong in ("sixty", [60], True):
+        with pytest.raises(InvalidArgument, match="expected seconds as a number"):
+            Sandboxd("http://127.0.0.1:9", "k", timeout=wrong)
 
 
 @pytest.mark.parametrize("flavour", [Sandbox, AsyncSandbox])

@@ -27,7 +27,7 @@ def test_durations_are_parsed(duration: Any, expected: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "duration", ["", "s", "soon", "-5s", "5x", "5 minutes", "1h30", "90M", "1,5s", float("nan"), float("inf"), True]
+    "duration", ["", "s", "soon", "-5s", "5x", "5 minutes", "1h30", "90M", "1,5s", float("nan"), float("inf"), True, [1]]
 )
 def test_malformed_durations_are_named(duration: Any) -> None:
     with pytest.raises(InvalidArgument, match="idle_timeout is .*expected seconds as a number") as caught:

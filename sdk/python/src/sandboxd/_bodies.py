@@ -9,7 +9,7 @@ from . import models
 from ._command import Command, command_line
 from ._errors import argument_error
 from ._policies import CreateEgress, CreateIngress
-from ._request import given
+from ._request import QueryValue, given
 from ._units import Duration, Size, chosen_megabytes, milliseconds
 
 ImageOrId = Union[str, models.Snapshot, models.Template]
@@ -42,14 +42,14 @@ def create_body(
     """The body of a create."""
     return given(
         image=image if isinstance(image, str) else _id_of(image),
-        env=_mapping("env", env),
+        env=mapping("env", env),
         workdir=workdir,
         timeoutMs=milliseconds(timeout),
         onTimeout=on_timeout,
         autoResume=auto_resume,
         idleTimeoutMs=milliseconds(idle_timeout, "idle_timeout"),
         name=name,
-        metadata=_mapping("metadata", metadata),
+        metadata=mapping("metadata", metadata),
         resources=_resources(cpu, memory, memory_mb, disk, disk_mb),
         network=_network(egress, ingress),
         isolation=isolation,
@@ -87,7 +87,7 @@ def template_body(
         name=name,
         dockerfile=dockerfile,
         dockerfilePath=dockerfile_path,
-        buildArgs=_mapping("build_args", build_args),
+        buildArgs=mapping("build_args", build_args),
         startCommand=start_command,
         readyCommand=ready_command,
         readyTimeoutMs=milliseconds(ready_timeout, "ready_timeout"),
@@ -96,7 +96,7 @@ def template_body(
         isolation=isolation,
         timeoutMs=milliseconds(timeout),
         noCache=no_cache,
-        metadata=_mapping("metadata", metadata),
+        metadata=mapping("metadata", metadata),
     )
 
 
@@ -120,7 +120,7 @@ def command_body(
         stdin=stdin,
         timeoutMs=milliseconds(timeout),
         autoResume=auto_resume,
-        env=_mapping("env", env),
+        env=mapping("env", env),
     )
 
 
@@ -131,6 +131,10 @@ def check_content(content: object) -> None:
     if not is_source or issubclass(kind, Mapping):
         expected = "text, bytes, a pathlib.Path, an open binary file, or an iterator of bytes"
         raise argument_error("content", f"content is of the type {kind.__name__}; expected {expected}")
+    # Files that are open as text decode what they read.
+    if hasattr(content, "read") and hasattr(content, "encoding"):
+        how = "open it with the mode 'rb', or pass its pathlib.Path"
+        raise argument_error("content", f"content is a file that is open as text, of the type {kind.__name__}; {how}")
 
 
 def _id_of(image: object) -> str:
@@ -141,7 +145,13 @@ def _id_of(image: object) -> str:
     raise argument_error("image", f"image is of the type {type(image).__name__}; expected {expected}")
 
 
-def _mapping(argument: str, values: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
+def tags_query(metadata: Optional[Mapping[str, str]]) -> Dict[str, QueryValue]:
+    """The part of a query that filters a list by tags."""
+    return {f"metadata.{name}": value for name, value in (mapping("metadata", metadata) or {}).items()}
+
+
+def mapping(argument: str, values: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
+    """The dictionary of an argument. Refuses what is none, such as a text."""
     if values is None:
         return None
     # The caller may have ignored the type.

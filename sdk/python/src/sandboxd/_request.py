@@ -79,6 +79,7 @@ def checked_run_id(run_id: str) -> str:
 
 def checked_id(argument: str, prefix: str, text: str) -> str:
     """The id, if it can be a part of a path."""
+    _check_text(argument, text)
     if not re.fullmatch(prefix + "[0-9a-z]+", text):
         raise argument_error(argument, f"{text!r} is not an id that begins with {prefix!r}")
     return text
@@ -86,11 +87,18 @@ def checked_id(argument: str, prefix: str, text: str) -> str:
 
 def checked_sandbox(argument: str, text: str) -> str:
     """The id or the name of a sandbox, if it can be a part of a path."""
+    _check_text(argument, text)
     if text.startswith("sb_"):
         return checked_id(argument, "sb_", text)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", text):
         raise argument_error(argument, f"{text!r} is neither a sandbox id nor a name")
     return text
+
+
+def _check_text(argument: str, value: object) -> None:
+    """Refuses an object in place of its id. The caller may have ignored the type."""
+    if not isinstance(value, str):
+        raise argument_error(argument, f"{argument} is of the type {type(value).__name__}; expected text: pass the id of the object")
 
 
 def shown(command: str) -> str:

@@ -6,12 +6,12 @@ import math
 import re
 from datetime import timedelta
 from fractions import Fraction
-from typing import Optional, Union
+from typing import Optional, Union, cast
 
 from ._errors import argument_error
 
 Duration = Union[int, float, str, timedelta]
-"""Seconds as a number, a text with units such as `"90s"`, `"90m"` or `"1h30m"`, or a `timedelta`."""
+"""Seconds as a number, a text with units such as `"90s"`, `"90m"` or `"1h30m"` (without a unit: seconds), or a `timedelta`."""
 Size = Union[int, str]
 """MB as a number, or a text with a unit such as `"4g"` or `"2048m"`. 1 GB has 1024 MB."""
 _NUMBER = r"(\d+(?:\.\d+)?)"
@@ -27,7 +27,9 @@ def seconds(duration: Duration, argument: str = "timeout") -> float:
         return duration.total_seconds()
     if isinstance(duration, str):
         return _parsed_seconds(duration, argument)
-    if isinstance(duration, bool) or not math.isfinite(duration):
+    # The caller may have ignored the type.
+    is_number = isinstance(cast(object, duration), (int, float)) and not isinstance(duration, bool)
+    if not is_number or not math.isfinite(duration):
         raise _duration_error(duration, argument)
     return float(duration)
 

@@ -37,7 +37,7 @@ class AsyncSandboxd:
       asks, in the order in which they were made, and log a warning that names the limit. With 0 they fail at once.
     - `http`: an httpx transport that sends the requests, for example one with a proxy.
 
-    Durations are seconds as a number, a text such as `"90s"` or `"5m"`, or a `timedelta`.
+    Durations are seconds as a number, a text such as `"90s"` or `"5m"`, in seconds without a unit, or a `timedelta`.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from .. import models
+from .._bodies import mapping
 from .._errors import NetworkError, SandboxdError, argument_error, of_event
 from .._request import given, shown
 from .._retry import Safety
@@ -86,8 +87,7 @@ async def run_code(
     body = given(code=code, language=language, timeoutMs=milliseconds(timeout), autoResume=auto_resume)
     if in_context is not None:
         body["contextId"] = context_id(in_context)
-    if env is not None:
-        body["env"] = dict(env)
+    body.update(given(env=mapping("env", env)))
     command = shown(code)
     context.record("exec.started", command=command)
     try:

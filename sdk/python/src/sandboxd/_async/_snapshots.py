@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping, Optional, Union
 
 from .. import models
+from .._bodies import mapping, tags_query
 from .._request import LARGEST_PAGE, QueryValue, checked_id, given, key_headers, query_string
 from .._retry import Safety
 from ._context import AsyncSandboxContext
@@ -36,7 +37,7 @@ class AsyncSnapshots:
         Lists snapshots, newest first: those of `sandbox_id`, with the `name`, and with all tags in `metadata`. `page_size`: how many
         items a request fetches.
         """
-        tags = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
+        tags = tags_query(metadata)
 
         async def fetch(offset: int) -> models.SnapshotList:
             query: Dict[str, QueryValue] = {"sandboxId": sandbox_id, "name": name, "limit": page_size, "offset": offset}
@@ -64,7 +65,7 @@ async def take_snapshot(
     key: Optional[str],
 ) -> models.Snapshot:
     """Takes a snapshot of a sandbox."""
-    body: Dict[str, Any] = given(name=name, metadata=None if metadata is None else dict(metadata), memory=memory)
+    body: Dict[str, Any] = given(name=name, metadata=mapping("metadata", metadata), memory=memory)
     call = Call("POST", context.path("/snapshots"), Safety.REPEATABLE, json_payload(body), key_headers(key))
     taken = await context.json(call, models.Snapshot.from_json)
     context.record("snapshot.created", snapshotId=taken.id, name=taken.name, sizeBytes=taken.size_bytes)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Mapping, Optional, Union
 
 from .. import models
-from .._bodies import template_body
+from .._bodies import tags_query, template_body
 from .._build_context import local_context
 from .._build_events import BuildDone, BuildEvent, StepOutput, parse_build_event
 from .._errors import BuildFailed, NetworkError, SandboxdError
@@ -219,7 +219,7 @@ class AsyncTemplates:
         Lists templates and builds, newest first: those with the `name`, in the `state`, and with all tags in `metadata`. `page_size`:
         how many items a request fetches.
         """
-        tags = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
+        tags = tags_query(metadata)
 
         async def fetch(offset: int) -> models.TemplateList:
             query: Dict[str, QueryValue] = {"name": name, "state": state, "limit": page_size, "offset": offset}

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Type, Union, cast, overload
 
 from .. import models
-from .._bodies import ImageOrId, command_body, create_body
+from .._bodies import ImageOrId, command_body, create_body, mapping
 from .._command import Command, command_line
 from .._errors import (
     CommandFailed,
@@ -377,8 +377,7 @@ class Sandbox:
         """
         limit = milliseconds(timeout)
         body = given(cols=cols, rows=rows, command=command, cwd=cwd, user=user, timeoutMs=limit, autoResume=auto_resume)
-        if env is not None:
-            body["env"] = dict(env)
+        body.update(given(env=mapping("env", env)))
         return _platform.opening(self._terminal(body, run_id, idempotency_key, auto_resume))
 
     def as_tool(self, *, timeout: Optional[Duration] = None) -> Callable[[str], ToolText]:
@@ -491,9 +490,9 @@ class Sandbox:
         """
         body = given(
             count=count,
-            env=None if env is None else dict(env),
+            env=mapping("env", env),
             name=name,
-            metadata=None if metadata is None else dict(metadata),
+            metadata=mapping("metadata", metadata),
             memory=memory,
         )
         headers = key_headers(idempotency_key)

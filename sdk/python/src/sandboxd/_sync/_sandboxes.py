@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Iterator, Callable, Dict, Literal, Mapping, Optional, Set, Union
 
 from .. import models
-from .._bodies import ImageOrId, create_body
+from .._bodies import ImageOrId, create_body, tags_query
 from .._lifecycle import LifecycleHandlers
 from .._live import live_page
 from .._policies import CreateEgress, CreateIngress
@@ -136,8 +136,7 @@ class Sandboxes:
         - `details`: items of live sandboxes also have `name`, `isolation`, `metadata`, `hibernated_at` and `expires_at`.
         - `page_size`: how many items a request fetches.
         """
-        filters: Dict[str, QueryValue] = {"image": image, "details": details or None}
-        filters.update({f"metadata.{name}": value for name, value in (metadata or {}).items()})
+        filters: Dict[str, QueryValue] = {"image": image, "details": details or None, **tags_query(metadata)}
 
         def in_state(state: Optional[str], offset: int) -> models.SandboxList:
             query: Dict[str, QueryValue] = {"state": state, "limit": page_size, "offset": offset, **filters}
