@@ -6,7 +6,7 @@ from typing import Any, Dict
 
 import pytest
 
-from sandboxd import models
+from sandboxd import AsyncSandboxd, Sandboxd, models
 from sandboxd._tool import LONGEST, tool_text
 
 
@@ -25,6 +25,13 @@ from sandboxd._tool import LONGEST, tool_text
 def test_a_model_learns_how_the_command_ended(end: Dict[str, Any], text: str) -> None:
     fields = {"duration_ms": 1, "exit_code": 0, "signal": None, "stdout": "out\n", "stderr": "", **end}
     assert tool_text(models.ExecutionResult(**fields), 1.0) == text
+
+
+@pytest.mark.parametrize("client", [Sandboxd, AsyncSandboxd])
+def test_the_docstring_of_a_tool_has_no_indentation(client: Any) -> None:
+    text = client("http://127.0.0.1:9", "k").sandboxes.connect("sb_1").as_tool().__doc__
+    assert text.splitlines()[1:] == ["", "Args:", "    command: The bash command line."]
+    assert text == text.rstrip() and "Runs a bash command line" in text.splitlines()[0]
 
 
 def test_the_middle_of_a_long_output_is_omitted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from dataclasses import replace
 from functools import partial
@@ -397,6 +398,8 @@ class AsyncSandbox:
             except (ExecutionTimeout, CommandTooLong) as error:
                 return str(error)
 
+        # Frameworks show it to the model as it is, and before Python 3.13 it has the indentation of the source.
+        shell.__doc__ = inspect.getdoc(shell)
         return shell
 
     async def pause(self, *, hibernate: bool = False) -> models.PauseResult:
