@@ -82,6 +82,20 @@ export class Events extends Described {
   /**
    * Delivers new events as they are recorded. The stream reconnects and continues after the last event, so that no event is
    * missed or repeated. It ends when the sandbox is terminated; that of the account does not end.
+   *
+   * Without `after`, the first read connects, and misses what happens before it: await {@link EventStream.start} before you do what
+   * causes the events.
+   *
+   * ```ts
+   * const events = await sandbox.events.follow().start();
+   * await sandbox.execute("make");
+   * for await (const event of events) {
+   *   console.log(event.type);
+   *   if (event.type === "exec.completed") break;
+   * }
+   * ```
+   *
+   * A stream that is not read to its end is closed by leaving the loop, or by {@link EventStream.close}.
    */
   follow(options: FollowEventsOptions = {}): EventStream {
     checkNames(options, FOLLOW);

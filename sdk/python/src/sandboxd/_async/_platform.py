@@ -60,6 +60,11 @@ def opening(creating: Coroutine[Any, Any, T]) -> Opening[T]:
     return Opening(creating)
 
 
+def begun(stream: T) -> T:
+    """The stream itself: only its caller can await that it connects."""
+    return stream
+
+
 async def chunks_of(content: Any) -> AsyncIterator[bytes]:
     """The chunks of a path, a file or an iterator. Files are read in another thread, because a disk may be slow."""
     if isinstance(content, AsyncIterable):
@@ -185,6 +190,7 @@ __all__ = [
     "KILLED_ON_CANCEL",
     "TIMEOUTS",
     "Opening",
+    "begun",
     "chunks_of",
     "interrupt",
     "opening",

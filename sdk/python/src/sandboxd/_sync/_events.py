@@ -17,7 +17,7 @@ from .._retry import Policy, Safety, wait
 from .._sse import Event
 from ._context import SandboxContext
 from ._payload import json_payload
-from ._platform import sleep
+from ._platform import begun, sleep
 from ._stream import EventSource
 from ._transport import Response, Transport, Call
 
@@ -85,6 +85,18 @@ class Events:
         Delivers events as they are recorded, after the event with the id `after` or from now on. The stream reconnects and
         continues after the last event, so that no event is missed or repeated. It ends when the sandbox is terminated; that of
         the account does not end. `kinds`, `run`, `since`, `until`, `sandbox_id`: those of `list`.
+
+        Without `after`, the blocking client connects at the call. With asyncio the first read connects, and misses what happens
+        before it: use the stream in an `async with` statement, or call `start`, before you do what causes the events.
+
+            with sandbox.events.follow() as events:
+                sandbox.execute("make")
+                for event in events:
+                    print(event.type)
+                    if event.type == "exec.completed":
+                        break
+
+        A stream that is not read to its end is closed at the end of the block, by `close`, or when it is collected.
         """
         filters = _filters(kinds, run, since, until, self._sandbox_id(sandbox_id))
 
@@ -99,7 +111,9 @@ class Events:
                 kinds=kinds, run=run, since=since, until=until, sandbox_id=sandbox_id, after=last_id
             )
 
-        return EventStream(connect, recorded_after, after)
+        stream = EventStream(connect, recorded_after, after)
+        # A stream with a position misses nothing, also if it connects later.
+        return begun(stream) if after is None else stream
 
     stream = follow
 

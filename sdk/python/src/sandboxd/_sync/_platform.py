@@ -7,7 +7,8 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, BinaryIO, Generic, Iterable, Iterator, Mapping, Optional, Tuple, Type, TypeVar, Union, cast
+from typing import Any, BinaryIO, Generic, Iterable, Iterator, Mapping, Optional, Protocol, Tuple, Type, TypeVar, Union
+from typing import cast
 
 import httpx
 from websockets.exceptions import InvalidStatus
@@ -35,6 +36,23 @@ def sleep(seconds: float) -> None:
 def opening(created: T) -> T:
     """The object itself."""
     return created
+
+
+class Starts(Protocol):
+    """A stream that connects."""
+
+    def start(self) -> object:
+        """Connects."""
+        ...
+
+
+S = TypeVar("S", bound=Starts)
+
+
+def begun(stream: S) -> S:
+    """The stream, after it has connected."""
+    stream.start()
+    return stream
 
 
 def chunks_of(content: Any) -> Iterator[bytes]:
@@ -142,6 +160,7 @@ __all__ = [
     "KILLED_ON_CANCEL",
     "TIMEOUTS",
     "Socket",
+    "begun",
     "chunks_of",
     "interrupt",
     "opening",
