@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable, Mapping, Optional, Protocol, TypeVar
 
+from .. import models
 from .._errors import SandboxdError, termination_reason
 from .._lifecycle import CallFailed, Handlers, Terminated
 from .._request import QueryValue, query_string, run_headers
@@ -36,6 +37,8 @@ class SandboxContext:
         self.handlers = Handlers()
         self.run = run
         self.is_terminated = False
+        self.view: Optional[models.Sandbox] = None
+        """The state as of the last response that had it."""
 
     def path(self, rest: str = "", **query: QueryValue) -> str:
         """The URL path of the sandbox with a suffix and a query."""

@@ -54,4 +54,5 @@ class Network:
             body["ingress"] = {"allowPorts": list(allow_ports)}
         headers = key_headers(idempotency_key)
         call = Call("PATCH", self._context.path("/network"), Safety.REPEATABLE, json_payload(body), headers)
-        return self._context.json(call, models.Sandbox.from_json)
+        view = self._context.view = self._context.json(call, models.Sandbox.from_json)
+        return view

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import logging
 from dataclasses import replace
+from datetime import datetime, timezone
 from functools import partial
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Type, Union, cast, overload
@@ -22,6 +23,7 @@ from .._errors import (
     termination_reason,
 )
 from .._lifecycle import CallFailed, Handler, Handlers, LifecycleHandlers, Paused, Resumed, Started, Terminated
+from .._lifetime import early_end
 from .._policies import CreateEgress, CreateIngress
 from .._request import checked_sandbox, given, key_headers, run_headers, shown, time_text
 from .._retry import Safety
@@ -73,7 +75,9 @@ class Sandbox:
         """The contexts of its code interpreter."""
         self.context = context
         """What the parts of the object share; for other modules of the SDK."""
-        self._view = view
+        if view is not None:
+            context.view = view
+        self._warned_of: Optional[str] = None
 
     @property
     def id(self) -> str:
@@ -81,7 +85,7 @@ class Sandbox:
         return self.context.id
 
     def __repr__(self) -> str:
-        state = "" if self._view is None else f", state={self._view.state!r}, image={self._view.image!r}"
+        state = "" if self.view is None else f", state={self.view.state!r}, image={self.view.image!r}"
         return f"{type(self).__name__}({self.id!r}{state})"
 
     @classmethod
@@ -173,15 +177,15 @@ class Sandbox:
 
     @property
     def view(self) -> Optional[models.Sandbox]:
-        """The state as of the last create or refresh. Sends no request."""
-        return self._view
+        """The state as of the last create, refresh or change. Sends no request."""
+        return self.context.view
 
     def refresh(self) -> models.Sandbox:
         """Fetches the current state."""
         call = Call("GET", self.context.path(), Safety.REPEATABLE)
-        self._view = self.context.json(call, models.Sandbox.from_json)
-        self.context.id = self._view.id
-        return self._view
+        view = self.context.view = self.context.json(call, models.Sandbox.from_json)
+        self.context.id = view.id
+        return view
 
     def execute(
         self,
@@ -209,7 +213,8 @@ class Sandbox:
         - `stdin`: text for standard input. Default: empty.
         - `timeout`: the time after which the command and all its processes are killed: seconds, a text such as `"90m"`, or a
           `timedelta`, at most 24 hours. Default: 60 seconds. A command with more than 5 minutes runs detached, and its output is
-          collected, for which the key needs the scope `read`, too. The `timeout` of the sandbox also ends its commands.
+          collected, for which the key needs the scope `read`, too. The `timeout` of the sandbox also ends its commands: the logger
+          `sandboxd` warns if `view` says that it ends before.
         - `auto_resume`: with False, the call fails if the sandbox is paused, instead of resuming it.
         - `run_id`: the run to which the command belongs. Default: that of this object.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the first result.
@@ -220,6 +225,7 @@ class Sandbox:
         """
         body = command_body(command, cwd, env, user, stdin, timeout, auto_resume)
         limit = TIMEOUT if timeout is None else seconds(timeout)
+        self._warn_of_end(timeout)
         is_killed = killed_on_cancel
         if is_killed is None:
             is_killed = _platform.KILLED_ON_CANCEL and idempotency_key is None
@@ -275,6 +281,7 @@ class Sandbox:
         path = self.context.path("/execute", lineEnds=line_ends or None)
         body = json_payload(command_body(line, cwd, env, user, stdin, timeout, auto_resume))
         call = Call("POST", path, Safety.ONLY_UNSTARTED, body, accept="text/event-stream")
+        self._warn_of_end(timeout)
         return OutputStream(
             self.context,
             call,
@@ -305,7 +312,8 @@ class Sandbox:
 
         - `command`, `cwd`, `env`, `user`, `stdin`, `auto_resume`, `run_id`: those of `execute`.
         - `open_stdin`: keeps standard input open after `stdin`, for `write_stdin`.
-        - `timeout`: the time after which the command is killed, at most 24 hours. Default: as long as the sandbox lives.
+        - `timeout`: the time after which the command is killed, at most 24 hours. Default: as long as the sandbox lives. The logger
+          `sandboxd` warns if `view` says that the sandbox ends before.
         - `reader_timeout`: how long the command waits for a reader when its stored output is full and nobody reads it. Then the
           oldest output is dropped. Default: 2 minutes.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same execution.
@@ -313,6 +321,7 @@ class Sandbox:
         body = command_body(command, cwd, env, user, stdin, timeout, auto_resume)
         reader_timeout_ms = milliseconds(reader_timeout, "reader_timeout")
         body = {**body, **given(detached=True, openStdin=open_stdin, readerTimeoutMs=reader_timeout_ms)}
+        self._warn_of_end(timeout)
         return self._started("/execute", body, run_id, idempotency_key)
 
     def run_code(
@@ -442,8 +451,8 @@ class Sandbox:
         """Changes the timeout, which then counts from now, or from the resume of a paused sandbox. 0 ends it now."""
         body = json_payload({"timeoutMs": milliseconds(timeout)})
         call = Call("PUT", self.context.path("/timeout"), Safety.REPEATABLE, body)
-        self._view = self.context.json(call, models.Sandbox.from_json)
-        return self._view
+        view = self.context.view = self.context.json(call, models.Sandbox.from_json)
+        return view
 
     def snapshot(
         self,
@@ -467,8 +476,8 @@ class Sandbox:
         Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. If the snapshot
         has processes, they continue. A rollback whose response is lost is not retried.
         """
-        self._view = roll_back(self.context, snapshot)
-        return self._view
+        view = self.context.view = roll_back(self.context, snapshot)
+        return view
 
     def fork(
         self,
@@ -565,6 +574,16 @@ class Sandbox:
             if error is None:
                 raise
             _LOG.warning("the sandbox %s was not terminated: %s", self.id, failure)
+
+    def _warn_of_end(self, timeout: Optional[Duration]) -> None:
+        """Warns, once for each known end, that the sandbox ends before the timeout of a command."""
+        view = self.view
+        if view is None or timeout is None or view.expires_at == self._warned_of:
+            return
+        warning = early_end(view, seconds(timeout), datetime.now(timezone.utc))
+        if warning is not None:
+            self._warned_of = view.expires_at
+            _LOG.warning("%s", warning)
 
     def _terminal(
         self, body: Dict[str, Any], run_id: Optional[str], key: Optional[str], auto_resume: Optional[bool]
