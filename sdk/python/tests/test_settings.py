@@ -38,6 +38,8 @@ def test_invalid_settings_are_named() -> None:
         ("https://a.example/?q", "has a query"),
         ("https://me@a.example", "contains a user name"),
         ("https://a.example:x", "is not a URL"),
+        ("https://a.example/v1", "which the library adds: use 'https://a.example'"),
+        (" https://a.example:8443/box/v1/ ", "use 'https://a.example:8443/box'"),
     ]:
         assert why in refusal({**KEY, "SANDBOXD_URL": url}), url
 

@@ -129,10 +129,28 @@ def test_snapshots_and_templates_can_be_the_image_of_a_create() -> None:
 
 
 def test_a_redirect_names_its_target() -> None:
-    with Service([answer(301, {}, {"location": "https://a.example/v1/info"})]) as service:
+    targets = ["https://a.example:8443/v1/info", "http://a.example/v1/info"]
+    with Service([answer(301, {}, {"location": target}) for target in targets]) as service:
         with Sandboxd(**service.settings) as client:
-            with pytest.raises(UnknownError, match=r"status 301 .* redirects to https://a\.example/v1/info"):
+            with pytest.raises(ConfigurationError, match=r"only over HTTPS: use 'https://a\.example:8443'") as caught:
                 client.info()
+            assert caught.value.details == {"reason": "https", "location": "https://a.example:8443"}
+            with pytest.raises(UnknownError, match=r"status 301 .* redirects to http://a\.example/v1/info"):
+                client.info()
+
+
+@pytest.mark.parametrize("client", [Sandboxd, AsyncSandboxd])
+def test_names_of_other_libraries_lead_to_those_of_this_one(client: Any) -> None:
+    sandbox = client("http://127.0.0.1:9", "k").sandboxes.connect(SANDBOX)
+    names = {"run": "execute", "exec": "execute", "commands": "execute", "kill": "terminate", "restore": "rollback"}
+    for name, instead in names.items():
+        with pytest.raises(AttributeError, match=rf"Sandbox' object has no attribute '{name}'; use {instead}\(\)"):
+            getattr(sandbox, name)
+    for name, instead in {"download": "read", "delete": "remove"}.items():
+        with pytest.raises(AttributeError, match=rf"Files' object has no attribute '{name}'; use {instead}\(\)"):
+            getattr(sandbox.files, name)
+    with pytest.raises(AttributeError, match="Sandbox' object has no attribute 'exekute'$"):
+        sandbox.exekute
 
 
 def test_a_handler_that_raises_does_not_change_the_call(caplog: pytest.LogCaptureFixture) -> None:

@@ -143,7 +143,12 @@ def parse_url(text: str) -> ServiceUrl:
     if "@" in parts.netloc:
         raise fault("contains a user name, but the service accepts only API keys")
     default = 443 if parts.scheme == "https" else 80
-    service_url = ServiceUrl(parts.scheme, parts.hostname, port or default, parts.path.rstrip("/"))
+    prefix = parts.path.rstrip("/")
+    if prefix.endswith("/v1"):
+        # Not the text of the caller, which may contain white space and slashes at its end.
+        without = f"{parts.scheme}://{parts.netloc}{prefix[: -len('/v1')]}"
+        raise ConfigurationError(f"the URL {text!r} ends with the version of the API, which the library adds: use {without!r}")
+    service_url = ServiceUrl(parts.scheme, parts.hostname, port or default, prefix)
     if not service_url.is_tls and not service_url.is_local:
         raise fault("would send the key unencrypted; plain HTTP is allowed only for this machine")
     return service_url

@@ -171,9 +171,10 @@ async def test_a_response_that_is_too_long_is_refused(monkeypatch: pytest.Monkey
 async def test_a_refused_connection_is_retried_and_named() -> None:
     with Service([]) as service:
         settings = service.settings
-    with pytest.raises(NetworkError, match="no response from http://127.0.0.1") as caught:
+    named = "no response from http://127.0.0.1.*; no service answers there: check that it runs, .* and that the URL is right"
+    with pytest.raises(NetworkError, match=named) as caught:
         await AsyncSandboxd(**settings).sandboxes.connect(SANDBOX).execute("x", killed_on_cancel=True)
-    assert caught.value.repeats == 2 and caught.value.retryable
+    assert caught.value.repeats == 2 and caught.value.retryable and caught.value.details == {"reason": "refused"}
 
 
 async def test_check_makes_a_failed_command_an_error() -> None:

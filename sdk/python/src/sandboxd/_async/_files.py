@@ -11,6 +11,7 @@ from urllib.parse import quote
 from .. import models
 from .._bodies import check_content
 from .._errors import SandboxdError
+from .._names import OtherNames
 from .._pack import LocalDirectory
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
@@ -91,7 +92,7 @@ class AsyncFileStream:
         await self.close()
 
 
-class AsyncFiles:
+class AsyncFiles(OtherNames):
     """
     The files of a sandbox. Paths are absolute, or relative to the working directory of the sandbox. Methods with `auto_resume` resume a
     paused sandbox, unless it is False: then they fail with `InvalidState`. `run_id` is the run to which the operation belongs, by

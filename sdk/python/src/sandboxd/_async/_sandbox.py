@@ -23,6 +23,7 @@ from .._errors import (
 )
 from .._lifecycle import CallFailed, Handler, Handlers, LifecycleHandlers, Paused, Resumed, Started, Terminated
 from .._lifetime import early_end
+from .._names import OtherNames
 from .._policies import CreateEgress, CreateIngress
 from .._request import checked_sandbox, given, key_headers, run_headers, shown, time_text
 from .._retry import Safety
@@ -52,7 +53,7 @@ _LOG = logging.getLogger("sandboxd")
 _DEFAULTS: "_platform.Defaults[AsyncTransport]" = _platform.Defaults()
 
 
-class AsyncSandbox:
+class AsyncSandbox(OtherNames):
     """A sandbox. As a context manager, it is terminated at the end of the block."""
 
     def __init__(self, context: AsyncSandboxContext, view: Optional[models.Sandbox] = None) -> None:

@@ -38,6 +38,7 @@ SLACK = 2.0
 CLEANUP_WAIT = 300.0
 """Seconds for which a clean-up waits for rate limits, whatever the client waits for: otherwise sandboxes would be left."""
 _LOG = logging.getLogger("sandboxd")
+_REFUSED = "no service answers there: check that it runs, which 'sandboxd serve' starts, and that the URL is right"
 _ADVICE = (
     "this client does not trust the certificate: trust the service's certificate file (SANDBOXD_CERTIFICATE or the argument "
     "certificate) or pin its fingerprint (the argument fingerprint)"
@@ -326,9 +327,22 @@ class Transport(HasKey):
         self._report_ignored_fields(call, response)
         if is_success:
             return response
+        self._check_scheme(call, response)
         error = of_response(response.status, response.content, response.headers)
         if error.details.get("commandStarted") is True:
             raise _AttemptFailed(Failed.KILLED, error)
+        raise _AttemptFailed(Answered(response.status, error.code), error)
+
+    def _check_scheme(self, call: Call, response: Response) -> None:
+        """Names the URL with https, if the service redirects to it."""
+        service_url = self.settings.service_url
+        location = str(response.headers.get("location", ""))
+        if service_url.is_tls or not location.startswith("https://"):
+            return
+        base = location[: -len(call.path)] if location.endswith(call.path) else location
+        details = {"reason": "https", "location": base}
+        text = f"{service_url.url('')} is plain HTTP, and the service answers only over HTTPS: use {base!r}"
+        error = ConfigurationError(text, status=response.status, details=details)
         raise _AttemptFailed(Answered(response.status, error.code), error)
 
     def _socket(self, path: str) -> Socket:
@@ -389,9 +403,17 @@ class Transport(HasKey):
 def _network_error(message: str, cause: BaseException) -> NetworkError:
     """An error with its innermost cause: the causes around it add nothing that a user can act on."""
     innermost = cause
-    while (below := innermost.__cause__ or innermost.__context__) is not None:
+    while (below := innermost.__cause__ or innermost.__context__ or _first_of_group(innermost)) is not None:
         innermost = below
     text = f"{message}: {innermost or type(innermost).__name__}"
     if isinstance(innermost, ssl.SSLCertVerificationError):
         return NetworkError(f"{text}; {_ADVICE}", details={"reason": "certificate"})
+    if isinstance(innermost, ConnectionRefusedError):
+        return NetworkError(f"{text}; {_REFUSED}", details={"reason": "refused"})
     return NetworkError(text)
+
+
+def _first_of_group(error: BaseException) -> Optional[BaseException]:
+    """The first error of a group, such as those of the addresses of a host."""
+    errors = getattr(error, "exceptions", ())
+    return errors[0] if errors else None
