@@ -89,3 +89,15 @@ def test_pyright_finds_typing_errors(environment: Dict[str, str], tmp_path: Path
     )
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable]
     assert lines_with_errors(command, environment, tmp_path) == EXPECTED
+
+
+def test_mypy_accepts_the_policies_of_the_readme(environment: Dict[str, str], tmp_path: Path) -> None:
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("needs mypy")
+    readme = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    (program,) = [example for example in examples if ": CreateEgress" in example]
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "program.py"]
+    checked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
