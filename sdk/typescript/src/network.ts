@@ -45,7 +45,10 @@ export class Network extends Described {
     return this.#context.json({ method: "GET", path, safety: "repeatable", signal: signalOf(options) });
   }
 
-  /** Changes the policy, and returns the sandbox. */
+  /**
+   * Changes the policy, and returns the sandbox. A list replaces what was there, unlike `sbx network allow`, which adds to it: to add
+   * a name, pass the names of `get` with it.
+   */
   async update(change: NetworkChange): Promise<SandboxView> {
     checkNames(change, CHANGE);
     return this.#context.json({

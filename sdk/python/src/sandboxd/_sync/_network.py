@@ -38,7 +38,8 @@ class Network:
         idempotency_key: Optional[str] = None,
     ) -> models.Sandbox:
         """
-        Changes the policy, and returns the sandbox. Absent parts do not change.
+        Changes the policy, and returns the sandbox. Absent parts do not change. A list replaces what was there, unlike
+        `sbx network allow`, which adds to it: to add a name, pass the names of `get` with it.
 
         - `default`: which destinations are allowed: `allow` all public ones, `deny` only the domains in `allow`.
         - `allow`: allowed domains, such as `example.com` and `*.example.com`.
