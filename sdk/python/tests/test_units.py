@@ -102,6 +102,43 @@ def test_a_policy_with_an_unknown_field_is_refused() -> None:
     assert sent(egress={"default": "deny"}, ingress={})["network"] == {"egress": {"default": "deny"}, "ingress": {}}
 
 
+@pytest.mark.parametrize(
+    ("egress", "default"),
+    [
+        ({"allow": ["pypi.org"]}, "deny"),
+        ({"allow": ["pypi.org"], "default": "allow"}, "allow"),
+        ({"allow": ["pypi.org"], "denyNetworks": ["192.0.2.0/24"]}, "deny"),
+        ({"allowNetworks": ("192.0.2.0/24",)}, "deny"),
+        # The exception of a denied network.
+        ({"allowNetworks": ["192.0.2.7"], "denyNetworks": ["192.0.2.0/24"]}, None),
+        ({"denyNetworks": ["192.0.2.0/24"]}, None),
+        ({"allow": [], "allowNetworks": []}, None),
+        ({}, None),
+    ],
+)
+def test_a_list_of_what_is_allowed_denies_the_rest(egress: Any, default: Optional[str]) -> None:
+    before = dict(egress)
+    sent_egress = sent(egress=egress)["network"]["egress"]
+    assert sent_egress.get("default") == default and egress == before
+    assert {**sent_egress, "default": None} == {**json.loads(json.dumps(egress)), "default": None}
+
+
+def test_an_update_without_an_effect_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        default = "deny" if "deny" in request.read().decode() else "allow"
+        return httpx.Response(200, json={**VIEW, "network": {"egress": {"default": default, "allow": ["a.example"]}}})
+
+    with Sandboxd("http://127.0.0.1:9", "k", http=httpx.MockTransport(respond)) as client:
+        sandbox = client.sandboxes.connect(VIEW["id"])
+        sandbox.network.update(default="deny", allow=["a.example"])
+        sandbox.network.update(default="allow", allow=["a.example"])
+        sandbox.network.update(allow=[])
+        assert caplog.records == []
+        sandbox.network.update(allow=["a.example"])
+        assert "the list allow has no effect until default is 'deny'" in caplog.messages[0]
+        assert sandbox.view is not None and sandbox.view.network.egress.default == "allow"
+
+
 def test_ignored_fields_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     def respond(_: httpx.Request) -> httpx.Response:
         headers = {"sandboxd-ignored-fields": "onTimeout, [1].priority"}

@@ -39,7 +39,10 @@ export interface SandboxLimits {
   diskMb?: number;
   /** The disk as a text with its unit, such as `20g`. A number is in MB. */
   disk?: Size;
-  /** The policy for outgoing connections. Default: all public destinations are allowed. */
+  /**
+   * The policy for outgoing connections, such as `{ allow: ["example.com"] }`. A list `allow` denies the rest, unless `default` is
+   * `allow`; so does `allowNetworks` without `denyNetworks`. Default: all public destinations are allowed.
+   */
   egress?: CreateEgress;
   /** The policy for exposed ports. Default: all ports may be exposed. */
   ingress?: CreateIngress;
@@ -183,9 +186,17 @@ export function resourcesAndNetwork(options: SandboxLimits): { [K in "resources"
   const memoryMb = megabytesOf("memory", options.memory, options.memoryMb);
   const diskMb = megabytesOf("disk", options.disk, options.diskMb);
   const resources = defined<CreateResources>({ cpu, memoryMb, diskMb });
-  const network = defined<CreateNetwork>({ egress, ingress });
+  const network = defined<CreateNetwork>({ egress: egress === undefined ? undefined : withDefault(egress), ingress });
   return {
     resources: Object.keys(resources).length === 0 ? undefined : resources,
     network: Object.keys(network).length === 0 ? undefined : network,
   };
+}
+
+/** The policy of a new sandbox. A list of what is allowed denies the rest, which is not the default of the service. */
+function withDefault(egress: CreateEgress): CreateEgress {
+  const { allow = [], allowNetworks = [], denyNetworks = [] } = egress;
+  // Without names, allowed networks may also be the exceptions of denied ones.
+  const restricts = allow.length > 0 || (allowNetworks.length > 0 && denyNetworks.length === 0);
+  return egress.default === undefined && restricts ? { ...egress, default: "deny" } : egress;
 }

@@ -13,7 +13,10 @@ import { jsonPayload } from "./payload.js";
 export interface NetworkChange extends CallOptions {
   /** Which destinations are allowed: all public ones, or only those in `allow`. */
   default?: EgressDefault;
-  /** The allowed domains, such as `example.com` and `*.example.com`. */
+  /**
+   * The allowed domains, such as `example.com` and `*.example.com`. They have no effect while the default is `allow`, of which the
+   * `log` of the client is told.
+   */
   allow?: readonly string[];
   /** IPv4 addresses and networks that are allowed besides, or although `denyNetworks` has them. */
   allowNetworks?: readonly string[];
@@ -28,6 +31,9 @@ export interface NetworkChange extends CallOptions {
 const CHANGE: OptionNames<NetworkChange> = {
   ...{ default: true, allow: true, allowNetworks: true, denyNetworks: true, allowPorts: true, idempotencyKey: true, signal: true },
 };
+
+const NO_EFFECT =
+  "the list allow has no effect until default is 'deny': all public addresses are allowed; pass default: \"deny\", too";
 
 /** The network of a sandbox. */
 export class Network extends Described {
@@ -51,7 +57,7 @@ export class Network extends Described {
    */
   async update(change: NetworkChange): Promise<SandboxView> {
     checkNames(change, CHANGE);
-    return this.#context.json({
+    const view = await this.#context.json<SandboxView>({
       method: "PATCH",
       path: this.#context.path("/network"),
       safety: "repeatable",
@@ -59,6 +65,11 @@ export class Network extends Described {
       headers: idempotencyHeaders(change.idempotencyKey ?? randomId("key_")),
       signal: change.signal,
     });
+    const { default: fallback, allow = [] } = change;
+    if (allow.length > 0 && fallback === undefined && view.network.egress.default === "allow") {
+      this.#context.transport.settings.log(`sandboxd: ${NO_EFFECT}`);
+    }
+    return view;
   }
 
   protected describe(): object {

@@ -175,8 +175,20 @@ def _resources(
 def _network(egress: Optional[CreateEgress], ingress: Optional[CreateIngress]) -> Optional[Dict[str, Any]]:
     _check_fields("egress", egress, _EGRESS)
     _check_fields("ingress", ingress, _INGRESS)
-    policies = {"egress": egress, "ingress": ingress}
-    return {name: dict(policy) for name, policy in policies.items() if policy is not None} or None
+    return given(
+        egress=None if egress is None else _with_default(egress),
+        ingress=None if ingress is None else dict(ingress),
+    ) or None
+
+
+def _with_default(egress: CreateEgress) -> Dict[str, Any]:
+    """The policy of a new sandbox. A list of what is allowed denies the rest, which is not the default of the service."""
+    policy: Dict[str, Any] = dict(egress)
+    # Without names, allowed networks may also be the exceptions of denied ones.
+    restricts = policy.get("allow") or (policy.get("allowNetworks") and not policy.get("denyNetworks"))
+    if policy.get("default") is None and restricts:
+        policy["default"] = "deny"
+    return policy
 
 
 def _check_fields(argument: str, policy: Optional[Mapping[str, Any]], known: FrozenSet[str]) -> None:

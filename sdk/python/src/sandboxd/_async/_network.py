@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Dict, Literal, Optional, Sequence
 
 from .. import models
@@ -10,6 +11,10 @@ from .._retry import Safety
 from ._context import AsyncSandboxContext
 from ._payload import json_payload
 from ._transport import Call
+
+
+_LOG = logging.getLogger("sandboxd")
+_NO_EFFECT = "the list allow has no effect until default is 'deny': all public addresses are allowed; pass default=\"deny\", too"
 
 
 class AsyncNetwork:
@@ -41,7 +46,8 @@ class AsyncNetwork:
         `sbx network allow`, which adds to it: to add a name, pass the names of `get` with it.
 
         - `default`: which destinations are allowed: `allow` all public ones, `deny` only the domains in `allow`.
-        - `allow`: allowed domains, such as `example.com` and `*.example.com`.
+        - `allow`: allowed domains, such as `example.com` and `*.example.com`. They have no effect while the default is `allow`, of
+          which the logger `sandboxd` warns.
         - `allow_networks`: IPv4 addresses and networks that are allowed besides.
         - `deny_networks`: IPv4 addresses and networks that are denied although the default allows them.
         - `allow_ports`: the ports that may be exposed.
@@ -55,4 +61,6 @@ class AsyncNetwork:
         headers = key_headers(idempotency_key)
         call = Call("PATCH", self._context.path("/network"), Safety.REPEATABLE, json_payload(body), headers)
         view = self._context.view = await self._context.json(call, models.Sandbox.from_json)
+        if allow and default is None and view.network.egress.default == "allow":
+            _LOG.warning("%s", _NO_EFFECT)
         return view

@@ -131,8 +131,8 @@ class AsyncSandbox(OtherNames):
         - `name`: accepted in place of the id, as by `connect`. The create fails if another sandbox of the account that is not
           terminated has it.
         - `metadata`: tags, by which lists can be filtered.
-        - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`. Default: all public
-          addresses are allowed.
+        - `egress`: the policy for outgoing connections, such as `{"allow": ["example.com"]}`. A list `allow` denies the rest, unless
+          `default` is `allow`; so does `allowNetworks` without `denyNetworks`. Default: all public addresses are allowed.
         - `ingress`: the policy for exposed ports, such as `{"allowPorts": [8080]}`. Default: all ports may be exposed.
         - `isolation`: `container`, `gvisor`, or `auto` (default) for the operator's choice.
         - `cold`: starts without the processes of the snapshot.
