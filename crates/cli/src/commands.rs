@@ -48,6 +48,7 @@ mod top;
 mod transfer;
 mod unexpose;
 mod usage;
+mod variables;
 
 use std::process::ExitCode;
 

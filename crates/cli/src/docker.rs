@@ -85,7 +85,6 @@ const OPTIONS: &[(Names, Names, &str)] = &[
         &["--entrypoint"],
         "the entrypoint of an image is not used: write the program after the image",
     ),
-    (&["run", "create", "exec"], &["--env-file"], "-e NAME=VALUE sets a variable, and -e NAME passes yours"),
     (
         &["run", "create"],
         &["--hostname"],

@@ -20,6 +20,17 @@ async fn a_command_follows_the_sandbox_or_the_image() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn variables_come_from_files() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "# a comment\nA=\"1\"\n\nB=file\n").unwrap();
+    let (file, print) = (file.path().to_str().unwrap(), "echo $A $B");
+    assert_eq!(user.stdout(&["exec", "--env-file", file, "-e", "B=word", &id, print]), "\"1\" word\n");
+    assert_eq!(user.stdout(&["run", "--env-file", file, Service::image(), print]), "\"1\" file\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn commands_run_on_a_terminal() {
     const NAME: &str = "commands_run_on_a_terminal";
     let user = TestUser::new().await;

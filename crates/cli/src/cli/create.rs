@@ -1,5 +1,6 @@
 //! Arguments of `sbx create`, and the options of a new sandbox that it shares with `sbx run`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -23,6 +24,9 @@ pub struct SandboxOptions {
     /// Set an environment variable, or pass yours with NAME alone; repeatable
     #[arg(long, short, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
+    /// Set the environment variables in this file, one NAME=VALUE or NAME on a line; -e overrides them; repeatable
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
     /// Set the working directory of commands
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,

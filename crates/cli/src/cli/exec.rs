@@ -51,6 +51,9 @@ pub struct ExecArguments {
     /// Set an environment variable, or pass yours with NAME alone; repeatable
     #[arg(long, short, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
+    /// Set the environment variables in this file, one NAME=VALUE or NAME on a line; -e overrides them; repeatable
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
     /// Run in this directory
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,

@@ -40,8 +40,14 @@ pub fn env_variable(word: &str) -> Result<(String, String)> {
     }
 }
 
-/// The create request with the options that `run` and `create` share.
-pub fn create_request(client: &Client, image: &str, new: &SandboxOptions) -> Result<Create> {
+/// The create request with the options that `run` and `create` share. `env`: the variables of the options, which are read once, because a
+/// file of variables may be a pipe.
+pub fn create_request(
+    client: &Client,
+    image: &str,
+    new: &SandboxOptions,
+    env: &[(String, String)],
+) -> Create {
     let mut create = client.create(image);
     if let Some(cpu) = new.cpu {
         create = create.cpu(cpu);
@@ -52,8 +58,7 @@ pub fn create_request(client: &Client, image: &str, new: &SandboxOptions) -> Res
     if let Some(disk) = new.disk {
         create = create.disk_mb(disk);
     }
-    for word in &new.env {
-        let (name, value) = env_variable(word)?;
+    for (name, value) in env {
         create = create.env(name, value);
     }
     if let Some(workdir) = &new.workdir {
@@ -76,7 +81,7 @@ pub fn create_request(client: &Client, image: &str, new: &SandboxOptions) -> Res
     if new.cold {
         create = create.cold(true);
     }
-    Ok(create)
+    create
 }
 
 /// The network that the options ask for; at most one of them is set.

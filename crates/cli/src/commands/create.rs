@@ -7,14 +7,16 @@ use sandboxd_client::{Client, OnTimeout};
 
 use super::command_line;
 use super::creation::{Creation, CreationOptions, create_sandbox};
+use super::variables::variables;
 use crate::cli::CreateArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
 
 pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
+    let env = variables(&arguments.new.env_file, &arguments.new.env)?;
     let request = |client: &Client, image: &str| {
-        let mut create = command_line::create_request(client, image, &arguments.new)?;
+        let mut create = command_line::create_request(client, image, &arguments.new, &env);
         if let Some(timeout) = arguments.timeout {
             create = create.timeout(timeout);
         }
@@ -27,7 +29,7 @@ pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> 
         if let Some(idle) = arguments.idle {
             create = create.idle_timeout(idle);
         }
-        Ok(create)
+        create
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
     let options = CreationOptions { client, image, wait, quiet: json, interrupt: &interrupt };

@@ -49,7 +49,7 @@ enum Missing {
 /// called with a client that leaves all waiting to this function, and with the image.
 pub async fn create_sandbox(
     options: CreationOptions<'_>,
-    request: impl Fn(&Client, &str) -> Result<Create>,
+    request: impl Fn(&Client, &str) -> Create,
 ) -> Result<Creation> {
     let (interrupt, client) = (options.interrupt, options.client.without_limit_waits());
     let pull = Pull::new(&client, options.image, options.quiet);
@@ -58,7 +58,7 @@ pub async fn create_sandbox(
     let mut snapshot = None;
     loop {
         let image = snapshot.as_deref().unwrap_or(options.image);
-        let (response, interrupted) = send_create(request(&client, image)?, &pull, interrupt).await;
+        let (response, interrupted) = send_create(request(&client, image), &pull, interrupt).await;
         let error = match (response, interrupted) {
             (Ok(sandbox), None) => return Ok(Creation::Sandbox(sandbox)),
             (Ok(sandbox), Some(code)) => {

@@ -11,6 +11,7 @@ use super::detached::{TIMEOUT, cancel, run_detached};
 use super::follow::{OutputFormat, follow, with_input};
 use super::input::Input;
 use super::session::{self, TerminalOptions};
+use super::variables::variables;
 use crate::cli::ExecArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -22,8 +23,7 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
     let interrupt = Interrupt::listen()?;
     let mut execute =
         client.find(&arguments.id).await?.execute(command_line::bash_command(&arguments.command));
-    for word in &arguments.env {
-        let (name, value) = command_line::env_variable(word)?;
+    for (name, value) in variables(&arguments.env_file, &arguments.env)? {
         execute = execute.env(name, value);
     }
     if let Some(workdir) = &arguments.workdir {
@@ -75,9 +75,10 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
 /// Runs the command on a terminal in the sandbox, which passes on all input.
 async fn exec_on_terminal(client: &Client, arguments: &ExecArguments) -> Result<ExitCode> {
     session::check_terminal()?;
+    let env = variables(&arguments.env_file, &arguments.env)?;
     let sandbox = client.find(&arguments.id).await?;
     let options = TerminalOptions {
-        env: &arguments.env,
+        env,
         workdir: arguments.workdir.as_deref(),
         user: arguments.user.as_deref(),
         timeout: arguments.running.timeout,

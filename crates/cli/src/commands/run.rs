@@ -17,6 +17,7 @@ use super::follow::{OutputFormat, follow, with_input};
 use super::input::Input;
 use super::session::{self, SessionEnd, TerminalOptions};
 use super::transfer::{Location, Source};
+use super::variables::variables;
 use crate::cli::{RunArguments, Volume};
 use crate::failure::{Failure, SBX_FAILURE};
 use crate::interrupt::Interrupt;
@@ -33,6 +34,7 @@ pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result
     if arguments.tty {
         session::check_terminal()?;
     }
+    let env = variables(&arguments.new.env_file, &arguments.new.env)?;
     let interrupt = Interrupt::listen()?;
     let input = tokio::select! {
         input = read_input(&arguments) => input?,
@@ -41,9 +43,9 @@ pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result
     arguments.running.check(input.is_raw())?;
     let lifetime = lifetime(&arguments);
     let request = |client: &Client, image: &str| {
-        let create = command_line::create_request(client, image, &arguments.new)?;
+        let create = command_line::create_request(client, image, &arguments.new, &env);
         // Without idle timeout: if sbx is killed, the sandbox terminates at its timeout instead of staying paused.
-        Ok(create.timeout(lifetime).idle_timeout(Duration::ZERO))
+        create.timeout(lifetime).idle_timeout(Duration::ZERO)
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
     let options = CreationOptions { client, image, wait, quiet: json, interrupt: &interrupt };
@@ -106,7 +108,7 @@ async fn run_in(
 /// Runs the command, or a shell, on a terminal.
 async fn run_session(sandbox: &Sandbox, arguments: &RunArguments) -> Result<ExitCode> {
     let options = TerminalOptions {
-        env: &[],
+        env: Vec::new(),
         workdir: None,
         user: None,
         timeout: arguments.running.timeout,

@@ -25,7 +25,7 @@ const CTRL_C: u8 = 3;
 
 /// A terminal to open.
 pub struct TerminalOptions<'a> {
-    pub env: &'a [String],
+    pub env: Vec<(String, String)>,
     pub workdir: Option<&'a str>,
     pub user: Option<&'a str>,
     pub timeout: Option<Duration>,
@@ -56,8 +56,7 @@ pub async fn open(sandbox: &Sandbox, options: TerminalOptions<'_>) -> Result<Ter
     if let Ok(kind) = std::env::var("TERM") {
         open = open.env("TERM", kind);
     }
-    for word in options.env {
-        let (name, value) = command_line::env_variable(word)?;
+    for (name, value) in options.env {
         open = open.env(name, value);
     }
     if let Some(workdir) = options.workdir {

@@ -6,6 +6,7 @@ use anyhow::Result;
 use sandboxd_client::Client;
 
 use super::session::{self, TerminalOptions};
+use super::variables::variables;
 use crate::cli::ShellArguments;
 use crate::tty;
 
@@ -22,7 +23,7 @@ pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCod
         }
         None => {
             let options = TerminalOptions {
-                env: &arguments.env,
+                env: variables(&[], &arguments.env)?,
                 workdir: arguments.workdir.as_deref(),
                 user: arguments.user.as_deref(),
                 timeout: None,
