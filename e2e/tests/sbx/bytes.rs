@@ -52,6 +52,19 @@ async fn output_is_printed_unchanged() {
         let errors = user.run(&["exec", id, "--", &format!("{{ {command}; }} >&2")]);
         assert!(text(&errors.stderr) == expected, "{command} to standard error");
     }
+    // Other bytes are replaced, which is a failure: a script would go on with a damaged file.
+    let image = Service::image();
+    for words in [&["exec", id][..], &["exec", "--buffered", id], &["run", image]] {
+        for (command, expected) in [(r"printf 'a\377\n'", 125), (r"printf 'a\377\n'; exit 3", 3)] {
+            let output = user.run(&[words, &["--", command]].concat());
+            assert_eq!(
+                (code(&output), text(&output.stdout)),
+                (expected, "a\u{fffd}\n".to_owned()),
+                "{words:?}"
+            );
+            assert!(text(&output.stderr).contains("'sbx cp'"), "{words:?}: {}", text(&output.stderr));
+        }
+    }
     // JSON output has one event per line.
     let lines = user.stdout(&["--json", "exec", id, "--", r"printf 'a\r\nb'"]);
     assert!(lines.contains(r#""data":"a""#) && lines.contains(r#""data":"b""#), "{lines}");

@@ -8,9 +8,10 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use sandboxd_client::{Detached, Execute, Following, Output};
 use serde_json::{Value, json};
 
-use super::end;
+use super::end::{self, CommandEnd};
 use super::input::{Input, Raw};
 use crate::cli::Running;
+use crate::failure::SBX_FAILURE;
 use crate::interrupt::Interrupt;
 use crate::output::{self, note};
 
@@ -64,12 +65,11 @@ async fn run_buffered(execute: Execute, format: OutputFormat) -> Result<ExitCode
         OutputFormat::Plain => {
             io::stderr().write_all(result.stderr.as_bytes())?;
             output::text(&result.stdout)?;
-            if has_replaced_bytes(&result.stdout) {
-                note(REPLACED);
-            }
         }
     }
-    Ok(end::report((&result).into()))
+    let code = end::report((&result).into());
+    let is_replaced = format == OutputFormat::Plain && has_replaced_bytes(&result.stdout);
+    Ok(if is_replaced { report_replaced(code) } else { code })
 }
 
 /// The output stream of a detached command in an output format.
@@ -100,7 +100,7 @@ pub async fn print_stream(
         if let Output::Done(done) = event {
             printer.flush()?;
             ensure!(!printer.is_incomplete, "part of the output was lost; it is no longer stored");
-            return Ok(end::report((&done).into()));
+            return Ok(printer.end((&done).into()));
         }
     }
 }
@@ -138,14 +138,15 @@ impl Printer {
                 self.flush()?;
                 note(&format!("sbx: {bytes} bytes of output were dropped"));
             }
-            (OutputFormat::Plain, Output::Done(_)) => {
-                if self.is_replaced {
-                    self.flush()?;
-                    note(REPLACED);
-                }
-            }
+            (OutputFormat::Plain, Output::Done(_)) => {}
         }
         Ok(())
+    }
+
+    /// Says how the command ended, and whether its output has replaced bytes. Returns the exit code.
+    pub fn end(&self, end: CommandEnd<'_>) -> ExitCode {
+        let code = end::report(end);
+        if self.is_replaced { report_replaced(code) } else { code }
     }
 
     pub fn flush(&mut self) -> Result<()> {
@@ -155,8 +156,15 @@ impl Printer {
     }
 }
 
+/// Says that the output has replaced bytes. Returns the exit code: 125 if the command succeeded, because a script would go on with a
+/// damaged file.
+pub fn report_replaced(code: ExitCode) -> ExitCode {
+    note(REPLACED);
+    if code == ExitCode::SUCCESS { ExitCode::from(SBX_FAILURE) } else { code }
+}
+
 /// Whether a file or a pipe gets text in which bytes may have been replaced.
-fn has_replaced_bytes(output: &str) -> bool {
+pub fn has_replaced_bytes(output: &str) -> bool {
     output.contains(char::REPLACEMENT_CHARACTER) && !io::stdout().is_terminal()
 }
 
@@ -171,4 +179,15 @@ fn as_json(event: &Output) -> Result<Value> {
             value
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaced_bytes_are_a_failure_unless_the_command_failed() {
+        assert_eq!(report_replaced(ExitCode::SUCCESS), ExitCode::from(SBX_FAILURE));
+        assert_eq!(report_replaced(ExitCode::from(3)), ExitCode::from(3));
+    }
 }

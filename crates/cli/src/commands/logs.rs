@@ -7,8 +7,7 @@ use anyhow::{Result, bail};
 use futures_util::StreamExt;
 use sandboxd_client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Output, Sandbox};
 
-use super::end;
-use super::follow::{OutputFormat, Printer, follow_detached};
+use super::follow::{OutputFormat, Printer, follow_detached, has_replaced_bytes, report_replaced};
 use crate::cli::LogsArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -33,21 +32,23 @@ pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Res
     if json {
         output::json(&all_output(&execution).await?)?;
     } else {
-        print(&execution).await?;
+        return print(&execution).await;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn print(execution: &Detached) -> Result<()> {
+async fn print(execution: &Detached) -> Result<ExitCode> {
     let mut output = execution.output().await?;
+    let mut is_replaced = false;
     loop {
         if output.dropped {
             output::note("sbx: part of the output was dropped");
         }
         io::stderr().write_all(output.stderr.as_bytes())?;
         output::text(&output.stdout)?;
+        is_replaced |= has_replaced_bytes(&output.stdout);
         if !output.more {
-            return Ok(());
+            return Ok(if is_replaced { report_replaced(ExitCode::SUCCESS) } else { ExitCode::SUCCESS });
         }
         output = execution.output_after(&output.next).await?;
     }
@@ -75,7 +76,7 @@ async fn follow(execution: &Detached, json: bool) -> Result<ExitCode> {
         printer.print(&event)?;
         printer.flush()?;
         if let Output::Done(done) = &event {
-            return Ok(end::report(done.into()));
+            return Ok(printer.end(done.into()));
         }
     }
     bail!("the output ended before the command did")
