@@ -178,11 +178,11 @@ pub struct LogsArguments {
     /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// Execution id, as printed by 'sbx exec --detach'; without it, list executions
+    /// Execution id, as printed by 'sbx exec --detach'; without it, list executions, or follow the newest one with --follow
     #[arg(value_name = "EXECUTION")]
     pub execution: Option<String>,
     /// Follow the output until the command ends
-    #[arg(long, short, requires = "execution")]
+    #[arg(long, short)]
     pub follow: bool,
 }
 

@@ -153,7 +153,6 @@ const MISSING: &[(&str, &str, &str)] = &[
         "<EXECUTION>...",
         "'sbx rm SANDBOX' terminates the sandbox; 'sbx logs SANDBOX' lists executions",
     ),
-    ("logs", "<EXECUTION>", "'sbx logs SANDBOX' lists executions"),
 ];
 
 /// Values that Docker accepts: the command, a part of the argument, and the hint.
@@ -249,7 +248,6 @@ mod tests {
             ("run -m 4g img id", "--memory 4g"),
             ("run img", "CMD"),
             ("kill web", "'sbx rm SANDBOX'"),
-            ("logs -f web", "'sbx logs SANDBOX'"),
             ("logs --tail 10 web ex_1", "'tail'"),
             ("expose web 8080:80", "URL"),
             ("cp -r . web:", "leave it out"),

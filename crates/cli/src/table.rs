@@ -34,7 +34,8 @@ pub fn table<const N: usize>(heading: [&str; N], rows: &[[Cell; N]], paint: Pain
     text
 }
 
-fn printable(text: &str) -> String {
+/// The text without control characters, which could change the terminal.
+pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

@@ -136,6 +136,10 @@ async fn a_killed_command_says_why() {
     let execution = user.stdout(&["exec", "--detach", &id, "echo late; exit 7"]);
     let followed = user.run(&["logs", "-f", &id, execution.trim()]);
     assert_eq!((code(&followed), text(&followed.stdout)), (7, "late\n".to_owned()));
+    // Without an execution it is the newest one.
+    let followed = user.run(&["logs", "-f", &id]);
+    assert_eq!((code(&followed), text(&followed.stdout)), (7, "late\n".to_owned()));
+    assert!(text(&followed.stderr).contains(execution.trim()), "{}", text(&followed.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use crate::cli::LogsArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::style::{Paint, Tone};
-use crate::table::{age, plain, table};
+use crate::table::{age, plain, printable, table};
 
 /// Limit for the output in memory. The service keeps less at a time, but a command may print as fast as its output is
 /// read.
@@ -20,8 +20,11 @@ const MAX_OUTPUT: usize = 64 << 20;
 
 pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Result<ExitCode> {
     let sandbox = client.find(&arguments.id).await?;
-    let Some(execution) = &arguments.execution else { return list(&sandbox, json).await };
-    let execution = sandbox.execution(execution)?;
+    let execution = match &arguments.execution {
+        Some(execution) => sandbox.execution(execution)?,
+        None if arguments.follow => newest(&sandbox).await?,
+        None => return list(&sandbox, json).await,
+    };
     if arguments.follow {
         let interrupt = Interrupt::listen()?;
         return tokio::select! {
@@ -35,6 +38,16 @@ pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Res
         return print(&execution).await;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The execution of the newest command, which is named on standard error. A terminal is not followed: 'sbx shell --attach' attaches to it.
+async fn newest(sandbox: &Sandbox) -> Result<Detached> {
+    let all = sandbox.executions().await?;
+    let Some(view) = all.iter().find(|view| view.terminal.is_none()) else {
+        bail!("no command has run in the sandbox; 'sbx exec --detach' starts one");
+    };
+    output::note(&format!("sbx: following {}: {}", view.execution_id, printable(&first_line(&view.command))));
+    Ok(sandbox.execution(view.execution_id.as_str())?)
 }
 
 async fn print(execution: &Detached) -> Result<ExitCode> {
