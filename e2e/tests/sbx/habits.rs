@@ -45,6 +45,12 @@ async fn commands_run_on_a_terminal() {
     assert_eq!(user.live(), [id.as_str()]);
     let output = user.run(&["exec", "-it", &id, "tty"]);
     assert!(code(&output) == 125 && text(&output.stderr).contains("--tty"), "{}", text(&output.stderr));
+    // A person reads when the sandbox ends, unless it was said; a script does not.
+    let output = on_a_terminal(&format!("create {}", Service::image())).unwrap();
+    assert!(text(&output.stdout).contains("ends in 5m; 'sbx timeout 1h"), "{}", text(&output.stdout));
+    let output = on_a_terminal(&format!("create --timeout 1h {}", Service::image())).unwrap();
+    assert!(!text(&output.stdout).contains("ends in"), "{}", text(&output.stdout));
+    assert_eq!(text(&user.run(&["create", Service::image()]).stderr), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
