@@ -11,6 +11,9 @@ use crate::output::note;
 /// How long a request waits for limits, unless an option says how long.
 pub const LIMIT_WAIT: Duration = Duration::from_secs(120);
 
+/// For a user who is the operator.
+const NO_RATE_LIMITS: &str = "; 'sandboxd serve --no-rate-limits' lifts rate limits on a machine of your own";
+
 /// What was said already.
 static ANNOUNCED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
@@ -37,13 +40,19 @@ fn text(error: &Error, pause: Duration) -> String {
     let value = error.details().get("value").and_then(|value| value.as_u64());
     match (value, detail(error, "limit"), detail(error, "key")) {
         (Some(value), Some(limit), Some(key)) => {
-            format!("{value} {limit}: waiting {seconds} s; the operator sets {key}")
+            let lifted = if is_rate(key) { NO_RATE_LIMITS } else { "" };
+            format!("{value} {limit}: waiting {seconds} s; the operator sets {key}{lifted}")
         }
         (Some(value), Some(limit), None) => {
             format!("{value} {limit}: waiting {seconds} s; the limit is fixed")
         }
         _ => format!("waiting: {}", error.message()),
     }
+}
+
+/// Whether the setting is a rate limit. Other limits of its group stay with `--no-rate-limits`.
+fn is_rate(key: &str) -> bool {
+    key.starts_with("limits.") && key.ends_with("_per_minute")
 }
 
 #[cfg(test)]
@@ -76,8 +85,13 @@ mod tests {
         let error = refusal(r#"{"limit":"creates per minute","value":10,"key":"limits.create_per_minute"}"#);
         assert_eq!(
             text(&error, pause),
-            "10 creates per minute: waiting 41 s; the operator sets limits.create_per_minute"
+            "10 creates per minute: waiting 41 s; the operator sets limits.create_per_minute; \
+             'sandboxd serve --no-rate-limits' lifts rate limits on a machine of your own"
         );
+        for key in ["quotas.sandboxes", "limits.concurrent_executions"] {
+            let error = refusal(&format!(r#"{{"limit":"x","value":3,"key":"{key}"}}"#));
+            assert_eq!(text(&error, pause), format!("3 x: waiting 41 s; the operator sets {key}"));
+        }
         assert_eq!(subject(&error), "creates per minute");
         let error = refusal(r#"{"limit":"file operations at a time","value":16}"#);
         assert_eq!(text(&error, pause), "16 file operations at a time: waiting 41 s; the limit is fixed");
