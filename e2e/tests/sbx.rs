@@ -497,4 +497,9 @@ async fn ports_are_exposed_listed_opened_and_closed() {
     }
     let output = user.run(&["open", &id, "9090"]);
     assert!(text(&output.stderr).contains(&format!("'sbx expose {id} 9090'")), "{}", text(&output.stderr));
+    // A person reads how to reach a private port, if there is a terminal to test with.
+    if let Ok(output) = user.on_a_terminal(&format!("expose {id} 8080")).output() {
+        let told = text(&output.stdout);
+        assert!(told.contains("'sbx open") && told.contains("--cacert /"), "{told}");
+    }
 }

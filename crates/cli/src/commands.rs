@@ -99,7 +99,10 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Key(command) => key::key(global, json, &command).await,
         Command::Bench(arguments) => bench::bench(&client()?, json, &arguments).await,
         Command::Ports(arguments) => ports::ports(&client()?, json, &arguments).await,
-        Command::Expose(arguments) => expose::expose(&client()?, json, &arguments).await,
+        Command::Expose(arguments) => {
+            let certificate = context::certificate(global);
+            expose::expose(&client()?, json, certificate.as_deref(), &arguments).await
+        }
         Command::Unexpose(arguments) => unexpose::unexpose(&client()?, json, &arguments).await,
         Command::Open(arguments) => open::open(&client()?, json, &arguments).await,
     }

@@ -1,5 +1,6 @@
 //! The client for a command line.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,6 +12,9 @@ use crate::limit_wait::{LIMIT_WAIT, announce};
 
 /// Timeout of requests for completion candidates.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
+/// Where the daemon of this machine has its certificate.
+const LOCAL_DATA_DIR: &str = "/var/lib/sandboxd";
+const LOCAL_CERTIFICATE: &str = "tls/tls-cert.pem";
 
 /// The client that flags, environment and profile select. While the service refuses a request because of a limit, it waits and says so.
 pub fn client(global: &Global) -> Result<Client> {
@@ -29,6 +33,25 @@ pub fn url(global: &Global) -> Result<Option<String>> {
     let (profile, is_named) = profile(global)?;
     let environment = std::env::var("SANDBOXD_URL").ok().filter(|value| !value.trim().is_empty());
     Ok(choose(global.url.clone(), environment, profile.as_ref(), is_named).url)
+}
+
+/// The file with the certificate that sbx trusts, if there is one, for other programs such as curl.
+pub fn certificate(global: &Global) -> Option<PathBuf> {
+    let (profile, is_named) = profile(global).ok()?;
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let chosen = choose(global.url.clone(), set("SANDBOXD_URL"), profile.as_ref(), is_named);
+    let environment = set("SANDBOXD_CERTIFICATE").map(PathBuf::from);
+    match (chosen.profile, environment) {
+        (Some(profile), environment) if chosen.overrides_environment || environment.is_none() => {
+            profile.certificate.clone()
+        }
+        (_, Some(file)) => Some(file),
+        (_, None) if chosen.url.is_none() => {
+            let data_dir = set("SANDBOXD_DATA_DIR").unwrap_or_else(|| LOCAL_DATA_DIR.to_owned());
+            Some(Path::new(&data_dir).join(LOCAL_CERTIFICATE)).filter(|file| file.is_file())
+        }
+        (_, None) => None,
+    }
 }
 
 /// The named profile, or the default one if it exists; and whether it was named.
