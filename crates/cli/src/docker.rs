@@ -34,6 +34,12 @@ const COMMANDS: &[(Names, &str)] = &[
     ),
     (&["wait"], "'sbx logs -f SANDBOX EXECUTION' waits for a detached command and exits with its code"),
     (&["port"], "'sbx ports SANDBOX' lists exposed ports, 'sbx expose SANDBOX PORT' exposes one"),
+    (
+        &["compose"],
+        "'sbx create' starts each sandbox, and 'sbx expose' gives its ports URLs; sandboxes share no network",
+    ),
+    (&["history"], "'sbx template logs TEMPLATE' shows how a template was built"),
+    (&["diff"], "'sbx exec SANDBOX find / -xdev -mmin -60' lists the files that changed in the last hour"),
     (&["rename"], "--name of 'sbx create' names a sandbox, for as long as it lives"),
     (&["update"], "'sbx timeout' and 'sbx network' change a sandbox; its size is set when it is created"),
     (&["container"], "leave 'container' out: 'sbx ls', 'sbx run', 'sbx rm SANDBOX'"),
@@ -104,7 +110,24 @@ const OPTIONS: &[(Names, Names, &str)] = &[
         ],
         NO_PRIVILEGES,
     ),
-    (&["run", "create"], &["--mount", "--volumes-from", "--tmpfs"], COPIES),
+    (&["run", "create"], &["--mount", "--volumes-from"], COPIES),
+    (&["run", "create"], &["--tmpfs"], "leave it out: all files end with their sandbox"),
+    (
+        &["run", "create"],
+        &["--read-only"],
+        "leave it out: each sandbox has a disk of its own, which ends with it",
+    ),
+    (&["run", "create"], &["--ulimit"], "the command line can set limits, such as 'ulimit -n 4096; COMMAND'"),
+    (
+        &["run", "create"],
+        &["--add-host"],
+        "a line in /etc/hosts of the sandbox adds a name; 'sbx exec' and 'sbx cp' can write it",
+    ),
+    (
+        &["run", "create"],
+        &["--dns", "--dns-search", "--dns-option"],
+        "the service resolves names; --network sets which domains are allowed",
+    ),
     (&["create"], &["-v", "--volume"], COPIES),
     (
         &["run", "create"],
@@ -155,15 +178,21 @@ const MISSING: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// Commands with a word too many: the command, its subcommand, and the hint.
+const EXTRA: &[(&str, &str, &str)] =
+    &[("snapshot", "create", "'sbx snapshot create --name NAME SANDBOX' names the snapshot")];
+
 /// Values that Docker accepts: the command, a part of the argument, and the hint.
 const VALUES: &[(Names, &str, &str)] = &[
     (&["expose"], "<PORT>", "only the port in the sandbox: it gets a URL instead of a port of the host"),
     (&["run", "create"], "--metadata", "-m adds a tag; --memory 4g sets the memory"),
     (&["run", "create"], "--network", NETWORKS),
+    (&["timeout"], "<TIME>", "the time comes first: 'sbx timeout 1h SANDBOX'"),
 ];
 
 /// Adds the hint for a user of Docker, if there is one. `words`: the command line without the name of the program.
 pub fn explain(error: &mut clap::Error, words: &[String]) {
+    remove_hidden(error);
     let Some(hint) = hint(error, words) else { return };
     error.remove(ContextKind::SuggestedSubcommand);
     error.remove(ContextKind::SuggestedArg);
@@ -174,6 +203,18 @@ pub fn explain(error: &mut clap::Error, words: &[String]) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
 }
 
+/// Removes commands from the suggestions that are not for people, such as the one of the completion scripts.
+fn remove_hidden(error: &mut clap::Error) {
+    let Some(ContextValue::Strings(mut names)) = error.remove(ContextKind::SuggestedSubcommand) else {
+        return;
+    };
+    let root = Cli::command();
+    names.retain(|name| !root.find_subcommand(name).is_some_and(clap::Command::is_hide_set));
+    if !names.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+    }
+}
+
 fn hint(error: &clap::Error, words: &[String]) -> Option<&'static str> {
     match (error.kind(), error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(name)), _) => {
@@ -182,6 +223,12 @@ fn hint(error: &clap::Error, words: &[String]) -> Option<&'static str> {
                 Some(command) => (command == "network").then_some(NETWORKS),
                 None => COMMANDS.iter().find(|(names, _)| has(names, name)).map(|(_, hint)| *hint),
             }
+        }
+        (ErrorKind::UnknownArgument, _, Some(ContextValue::String(extra))) if !extra.starts_with('-') => {
+            let command = command(words)?;
+            let has_word = |name: &str| words.iter().any(|word| word == name);
+            let row = EXTRA.iter().find(|(name, sub, _)| command == *name && has_word(sub));
+            row.map(|(.., hint)| *hint)
         }
         (ErrorKind::UnknownArgument, _, Some(ContextValue::String(option))) => {
             let (command, option) = (command(words)?, option.split('=').next()?);
@@ -250,6 +297,16 @@ mod tests {
             ("kill web", "'sbx rm SANDBOX'"),
             ("logs --tail 10 web ex_1", "'tail'"),
             ("expose web 8080:80", "URL"),
+            ("timeout web 1h", "'sbx timeout 1h SANDBOX'"),
+            ("snapshot create web mine", "--name NAME"),
+            ("compose up", "'sbx create'"),
+            ("history img", "'sbx template logs"),
+            ("diff web", "'sbx exec"),
+            ("run --ulimit nofile=9 img ls", "ulimit -n"),
+            ("create --add-host a:1 img", "/etc/hosts"),
+            ("run --dns 192.0.2.1 img ls", "--network"),
+            ("run --read-only img ls", "leave it out"),
+            ("create --tmpfs /tmp img", "leave it out"),
             ("cp -r . web:", "leave it out"),
             ("inspect -f x web", "--json"),
             ("rm -fv web", "leave it out"),
@@ -274,10 +331,19 @@ mod tests {
     }
 
     #[test]
+    fn hidden_commands_are_not_suggested() {
+        for line in ["complete", "_complete", "mann"] {
+            let text = refusal(line);
+            assert!(!text.contains("__complete") && !text.contains("'man'"), "{line}: {text}");
+        }
+    }
+
+    #[test]
     fn hints_name_commands_that_exist() {
         let all = COMMANDS.iter().map(|(_, hint)| *hint).chain(OPTIONS.iter().map(|(.., hint)| *hint));
         let all =
             all.chain(MISSING.iter().map(|(.., hint)| *hint)).chain(VALUES.iter().map(|(.., hint)| *hint));
+        let all = all.chain(EXTRA.iter().map(|(.., hint)| *hint));
         for hint in all {
             for rest in hint.split("'sbx ").skip(1) {
                 let name = rest.split([' ', '\'']).next().unwrap();
