@@ -25,7 +25,7 @@ pub use exec::{CodeArguments, ExecArguments, KillArguments, RunArguments, ShellA
 pub use key::{KeyCommand, NewKey};
 pub use mcp::McpArguments;
 pub use network::{NetworkChoice, NetworkCommand};
-pub use running::Running;
+pub use running::{BUFFERED_MAX, Running};
 pub use snapshot::{ForkArguments, RollbackArguments, SnapshotCommand};
 pub use template::{BuildArguments, TemplateCommand};
 

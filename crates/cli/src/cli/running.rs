@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::time;
 
-/// The service's time limit for a buffered command.
-const BUFFERED_MAX: Duration = Duration::from_secs(5 * 60);
+/// The service's time limit for a command within one request, and the default of `run` and `exec`.
+pub const BUFFERED_MAX: Duration = Duration::from_secs(5 * 60);
 /// The service's time limit for a detached command.
 const DETACHED_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -20,7 +20,7 @@ pub struct Running {
     /// Text of up to 15 MiB is read to its end before the command starts. Longer or binary input is passed while the command runs.
     #[arg(long, short = 'i')]
     pub stdin: bool,
-    /// Kill the command after this time, such as 90s or 90m; at most 24h, or 5m with --buffered [default: 1m]
+    /// Kill the command after this time, such as 90s or 90m; at most 24h, or 5m with --buffered [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = limit)]
     pub timeout: Option<Duration>,
     /// Print the output when the command has ended, up to 16 MiB per stream, instead of line by line

@@ -14,11 +14,13 @@ use sandboxd_client::{Detached, Execute, SandboxState};
 
 use super::follow::{OutputFormat, follow_detached, print_stream};
 use super::input::Raw;
+use crate::cli::BUFFERED_MAX;
 use crate::interrupt::{EXIT_CODE_SIGINT, Interrupt};
 use crate::output;
 
-/// The service's default time limit of a command.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// The default time limit of a command: the longest for which `run` needs no detached execution. The service's own default of a minute
+/// would kill builds and installations.
+pub const TIMEOUT: Duration = BUFFERED_MAX;
 /// How long the command waits while sbx is disconnected: up to the longest time limit of a command.
 const READER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often sbx looks whether the sandbox was paused under the command.

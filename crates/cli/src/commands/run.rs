@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn volumes_extend_the_lifetime() {
-        assert_eq!(lifetime_of(&[]), 120);
+        assert_eq!(lifetime_of(&[]), 360);
         assert_eq!(lifetime_of(&["--timeout", "5m"]), 360);
-        assert_eq!(lifetime_of(&["-v", ".:/a", "-v", ".:/b:rw"]), 120 + COPY_TIME.as_secs());
+        assert_eq!(lifetime_of(&["-v", ".:/a", "-v", ".:/b:rw"]), 360 + COPY_TIME.as_secs());
         assert_eq!(lifetime_of(&["--timeout", "24h", "-v", ".:/a"]), MAX_LIFETIME.as_secs());
         assert_eq!(lifetime_of(&["--timeout", "24h"]), MAX_LIFETIME.as_secs());
     }
