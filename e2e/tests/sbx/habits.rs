@@ -138,6 +138,15 @@ async fn a_killed_command_says_why() {
         assert_eq!((code(&output), lines), (exit, 1), "{words:?}: {stderr}");
         assert!(stderr.contains(part), "{words:?}: {stderr}");
     }
+    // The message of the service has no prefix, so a line of sbx tells it from the output of a command.
+    for words in [&["exec", "-w", "/nope", &id, "ls"][..], &["exec", "--buffered", "-w", "/nope", &id, "ls"]]
+    {
+        let output = user.run(words);
+        let stderr = text(&output.stderr);
+        assert_eq!(code(&output), 126, "{words:?}: {stderr}");
+        assert!(stderr.contains("/nope does not exist"), "{words:?}: {stderr}");
+        assert!(stderr.ends_with("sbx: the command could not start\n"), "{words:?}: {stderr}");
+    }
     // Following a log is like running the command.
     let execution = user.stdout(&["exec", "--detach", &id, "echo late; exit 7"]);
     let followed = user.run(&["logs", "-f", &id, execution.trim()]);

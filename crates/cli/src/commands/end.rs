@@ -9,6 +9,7 @@ use crate::user_units::in_user_units;
 
 /// Exit code of a command that could not start, as in shells.
 const EXIT_CODE_NOT_STARTED: u8 = 126;
+const NOT_STARTED: &str = "the command could not start";
 const BY_SIGNAL: u8 = 128;
 
 /// How a command ended, from any response of the service.
@@ -21,7 +22,7 @@ pub struct CommandEnd<'a> {
     pub message: Option<&'a str>,
 }
 
-/// Prints why the command was killed, if it was. Returns the exit code of sbx.
+/// Prints why the command was killed or could not start, if so. Returns the exit code of sbx.
 pub fn report(end: CommandEnd<'_>) -> ExitCode {
     if let Some(why) = why_killed(end) {
         note(&format!("sbx: {why}"));
@@ -38,7 +39,9 @@ fn why_killed(end: CommandEnd<'_>) -> Option<String> {
         // An earlier version of the service says only this.
         (_, _, Some(signal)) => Some(format!("the command was killed by {signal}")),
         (Some(reason), None, None) => Some(format!("the command was killed: {reason}")),
-        (None, _, None) => None,
+        (None, ..) if end.exit_code.is_some() => None,
+        // Only a view has the message. Otherwise standard error has it already, without the name of this program.
+        (None, message, None) => Some(message.unwrap_or(NOT_STARTED).to_owned()),
     }
 }
 
@@ -118,10 +121,15 @@ mod tests {
         let without_words = CommandEnd { reason: Some(EndReason::Oom), ..exited(137) };
         assert_eq!(why_killed(without_words).unwrap(), "the command was killed: oom");
         assert_eq!(why_killed(killed("SIGKILL")).unwrap(), "the command was killed by SIGKILL");
-        for end in
-            [exited(0), exited(1), CommandEnd { message: Some("could not start"), ..CommandEnd::default() }]
-        {
+        for end in [exited(0), exited(1)] {
             assert_eq!(why_killed(end), None);
         }
+    }
+
+    #[test]
+    fn a_command_that_could_not_start_has_one_line() {
+        assert_eq!(why_killed(CommandEnd::default()).unwrap(), NOT_STARTED);
+        let view = CommandEnd { message: Some("the result is lost"), ..CommandEnd::default() };
+        assert_eq!(why_killed(view).unwrap(), "the result is lost");
     }
 }
