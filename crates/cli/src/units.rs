@@ -70,6 +70,18 @@ pub fn size_text(mb: u64) -> String {
     if mb > 0 && mb.is_multiple_of(MB_PER_GB) { format!("{}g", mb / MB_PER_GB) } else { format!("{mb}m") }
 }
 
+/// Formats MB for a table: in GB from 1 GB on, rounded to a tenth, such as `48g` or `1.5g`.
+pub fn rounded_size_text(mb: u64) -> String {
+    if mb < MB_PER_GB {
+        return format!("{mb}m");
+    }
+    let tenths = mb.saturating_mul(10).saturating_add(MB_PER_GB / 2) / MB_PER_GB;
+    match (tenths / 10, tenths % 10) {
+        (whole, 0) => format!("{whole}g"),
+        (whole, tenth) => format!("{whole}.{tenth}g"),
+    }
+}
+
 /// Formats milliseconds exactly: `1h30m`, 90 seconds as `1m30s`, a day as `24h`.
 pub fn time_text(ms: u64) -> String {
     let mut rest = ms;
@@ -147,6 +159,8 @@ mod tests {
     #[test]
     fn values_are_formatted_with_the_largest_units() {
         assert_eq!([4096, 1536, 0, 51_200].map(size_text), ["4g", "1536m", "0m", "50g"]);
+        let rounded = [122_885, 49_152, 1536, 1023, 0, 1024 + 51, 1024 + 52].map(rounded_size_text);
+        assert_eq!(rounded, ["120g", "48g", "1.5g", "1023m", "0m", "1g", "1.1g"]);
         let times = [0, 1, 90_000, 5_400_000, 86_400_000, 300_000, 176_400_000].map(time_text);
         assert_eq!(times, ["0s", "1ms", "1m30s", "1h30m", "24h", "5m", "2d1h"]);
     }

@@ -9,7 +9,7 @@ use crate::output;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
-use crate::units::size_text;
+use crate::units::rounded_size_text;
 
 pub async fn usage(client: &Client, json: bool) -> Result<ExitCode> {
     let usage = client.usage().await?;
@@ -44,7 +44,7 @@ fn allowed(name: &str, quota: QuotaView) -> String {
 fn amount(name: &str, value: u64) -> String {
     match name {
         name if name.ends_with("Bytes") => size(value),
-        name if name.ends_with("Mb") => size_text(value),
+        name if name.ends_with("Mb") => rounded_size_text(value),
         _ => value.to_string(),
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     fn each_quota_has_a_row() {
         let json = r#"{"account":"default",
             "sandboxes":{"used":3,"allowed":null},"vcpus":{"used":4,"allowed":4},
-            "memoryMb":{"used":8192,"allowed":null},"diskMb":{"used":30720,"allowed":null},
+            "memoryMb":{"used":8192,"allowed":null},"diskMb":{"used":30725,"allowed":122885},
             "snapshots":{"used":2,"allowed":1000},"snapshotBytes":{"used":5000000,"allowed":null},"templates":{"used":1,"allowed":1000},
             "executionLogBytes":{"used":0,"allowed":null},"idempotencyBytes":{"used":1200000,"allowed":268435456},
             "eventBytes":{"used":5120,"allowed":268435456},"postedEventBytes":{"used":0,"allowed":268435456},
@@ -70,6 +70,7 @@ mod tests {
         assert_eq!(lines[1], ["sandboxes", "3", "unlimited"]);
         assert_eq!(lines[2], ["vcpus", "4", "4"]);
         assert_eq!(lines[3], ["memory", "8g", "unlimited"]);
+        assert_eq!(lines[4], ["disk", "30g", "120g"]);
         assert_eq!(lines[6], ["snapshotBytes", "5.0", "MB", "unlimited"]);
         assert_eq!(lines[9], ["idempotencyBytes", "1.2", "MB", "268.4", "MB"]);
     }
