@@ -1,5 +1,5 @@
 //! sbx against a fake service: `rm --all` and `ls` while sandboxes change their states and lists contradict each other, waiting for
-//! limits, and names of snapshots.
+//! limits, names of snapshots, the newest command of `logs -f`, and exit codes of damaged output.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -205,4 +205,57 @@ fn a_sandbox_is_created_from_the_name_of_a_snapshot() {
     let output = with_snapshot().sbx(&["create", "other"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(text(&output.stderr).contains("INVALID_CONFIG") && text(&output.stderr).contains("sbx images"));
+}
+
+#[test]
+fn following_without_an_execution_names_the_newest_command() {
+    const COMMAND: &str = "ex_bbbbbbbbbbbbbbbbbbbb";
+    let view = |id: &str, terminal: Value| {
+        let mut view = json!({"executionId": id, "sandboxId": A, "state": "running", "command": "make", "runId": "",
+            "timeoutMs": null, "stdinOpen": false, "startedAt": "1970-01-01T00:00:00Z", "endedAt": null, "exitCode": null,
+            "signal": null, "durationMs": null, "outputEnd": "0.0", "outputStart": "0.0"});
+        if !terminal.is_null() {
+            view["terminal"] = terminal;
+        }
+        view
+    };
+    let follow = |executions: Vec<Value>| {
+        let service = FakeService::start(move |_, path| {
+            if path.contains("/executions?") {
+                let pagination =
+                    json!({"total": executions.len(), "limit": 100, "offset": 0, "hasMore": false});
+                return (200, json!({"data": executions, "pagination": pagination}));
+            }
+            (404, json!({"error": {"code": "EXECUTION_NOT_FOUND", "message": "gone", "requestId": "r"}}))
+        });
+        let output = service.sbx(&["logs", "-f", A]);
+        assert_eq!(output.status.code(), Some(125));
+        (text(&output.stderr).to_owned(), service.requests.lock().unwrap().join("\n"))
+    };
+    // A terminal is not a command.
+    let terminal = view("ex_aaaaaaaaaaaaaaaaaaaa", json!({"cols": 80, "rows": 24}));
+    let (stderr, requests) = follow(vec![terminal.clone(), view(COMMAND, Value::Null)]);
+    assert!(stderr.starts_with(&format!("sbx: following {COMMAND}: make\n")), "{stderr}");
+    assert!(requests.contains(&format!("/executions/{COMMAND}/")), "{requests}");
+    let (stderr, _) = follow(vec![terminal]);
+    assert!(stderr.contains("no command has run"), "{stderr}");
+}
+
+#[test]
+fn damaged_output_and_missing_programs_are_told() {
+    for (stdout, exit_code, expected, part) in [
+        ("a\n", json!(0), 0, ""),
+        ("a\u{fffd}\n", json!(0), 125, "'sbx cp'"),
+        ("a\u{fffd}\n", json!(3), 3, "'sbx cp'"),
+        ("", Value::Null, 126, "sbx: the command could not start"),
+    ] {
+        let service = FakeService::start(move |_, _| {
+            let body = json!({"stdout": stdout, "stderr": "", "exitCode": exit_code, "durationMs": 1, "signal": null});
+            (200, body)
+        });
+        let output = service.sbx(&["exec", "--buffered", A, "true"]);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(expected), stdout));
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(part) && stderr.is_empty() == part.is_empty(), "{stderr}");
+    }
 }
