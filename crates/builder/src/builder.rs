@@ -236,13 +236,13 @@ impl Builder {
         });
         let base = checking.await?;
         let _creating = self.shared.creating.acquire(account).await;
-        let allowed = engine.quotas().of(account).templates;
+        let quotas = engine.quotas().of(account);
         let id = new.id.clone().unwrap_or_else(|| TemplateId::from_random(random()));
         let replaced = match new.others {
             OtherBuilds::Kept => Vec::new(),
             OtherBuilds::Replaced => registry.replaced_by(account, &new)?,
         };
-        let version = registry.next_version(account, &new.name, allowed, replaced.len())?;
+        let version = registry.next_version(account, &new.name, quotas, replaced.len())?;
         let context_bytes = new.context.as_ref().map_or(0, |context| context.size_bytes);
         let allowed_bytes = LARGEST_PER_ACCOUNT.saturating_mul(settings.max_context_bytes);
         registry.check_contexts(account, context_bytes, allowed_bytes)?;

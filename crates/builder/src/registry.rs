@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::{TemplateId, TemplateState};
-use rules::{Quota, QuotaExceeded};
+use rules::Quotas;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::BuilderError;
@@ -196,7 +196,7 @@ impl Registry {
         &self,
         account: &str,
         name: &str,
-        allowed: Option<u64>,
+        quotas: &Quotas,
         replaced: usize,
     ) -> Result<u32, BuilderError> {
         let own = self.of_account(account);
@@ -206,10 +206,7 @@ impl Registry {
             return Err(BuilderError::TooManyBuilds { active, allowed: MAX_ACTIVE });
         }
         let used = own.len() as u64;
-        if let Some(allowed) = allowed.filter(|allowed| used >= *allowed) {
-            let exceeded = QuotaExceeded { quota: Quota::Templates, used, requested: 1, allowed };
-            return Err(engine::EngineError::from(exceeded).into());
-        }
+        quotas.create_template(used).map_err(engine::EngineError::from)?;
         let versions = own.iter().filter(|template| template.name == name).map(|template| template.version);
         Ok(versions.max().unwrap_or(0).saturating_add(1))
     }

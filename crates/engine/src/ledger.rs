@@ -473,12 +473,12 @@ mod tests {
     #[test]
     fn an_account_that_takes_all_it_may_leaves_the_rest_of_the_host() {
         let host = Capacity { cpu: 12, memory_mb: 12 * 2048, disk_mb: 12 * 5120 };
-        let half = Quotas { vcpus: Some(6), ..Quotas::default() };
+        let half = || Quotas { vcpus: Some(6), ..Quotas::default() };
         for (quotas, refused) in [
-            (half, Quota::Vcpus),
-            (Quotas { memory_mb: Some(6 * 2048), vcpus: None, ..half }, Quota::Memory),
-            (Quotas { disk_mb: Some(3 * 5120), vcpus: None, ..half }, Quota::Disk),
-            (Quotas { sandboxes: Some(3), vcpus: None, ..half }, Quota::Sandboxes),
+            (half(), Quota::Vcpus),
+            (Quotas { memory_mb: Some(6 * 2048), vcpus: None, ..half() }, Quota::Memory),
+            (Quotas { disk_mb: Some(3 * 5120), vcpus: None, ..half() }, Quota::Disk),
+            (Quotas { sandboxes: Some(3), vcpus: None, ..half() }, Quota::Sandboxes),
         ] {
             let size = Resources { cpu: 2, memory_mb: 4096, disk_mb: 5120 };
             let table = QuotaTable { default: quotas, ..QuotaTable::default() };

@@ -104,7 +104,7 @@ pub use pressure::{
     promisable_disk_mb,
 };
 pub use pulled_bytes::{PullQuotaReached, PulledBytes};
-pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
+pub use quotas::{AccountUsage, OwnQuotas, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
 pub use quoted::{alternatives, escaped, printable, quoted};
 pub use rates::{
     BadKeyLimits, Charge, KeyCharge, KeyLimits, KeyWindows, Limit, NO_LIMIT, PER_MINUTE_MAX, RateRefusal,

@@ -57,7 +57,7 @@ impl Shortage {
         }
     }
 
-    pub const fn limit(&self) -> ReachedLimit {
+    pub fn limit(&self) -> ReachedLimit {
         let (value, counts) = match *self {
             Self::Disk { needed_mb, .. } => (needed_mb, "MB of free disk for new work"),
             Self::Memory { reserve_mb, .. } => (reserve_mb, "MB of available memory for new work"),

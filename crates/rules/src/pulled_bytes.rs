@@ -26,7 +26,7 @@ pub struct PullQuotaReached {
 impl PullQuotaReached {
     /// The limit that refuses.
     #[must_use]
-    pub const fn limit(&self) -> ReachedLimit {
+    pub fn limit(&self) -> ReachedLimit {
         ReachedLimit::set_by_operator(self.allowed, COUNTS, KEY)
     }
 }

@@ -3,8 +3,10 @@
 //! Used by the engine's ledger for sandboxes, by the server for requests and streams, by the store for stored bytes. Quotas of
 //! resources in use refuse requests; quotas of stored records evict the oldest. `None` is unlimited.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use api::Resources;
 
@@ -13,7 +15,7 @@ use crate::{Hold, ReachedLimit, Usage};
 const MB: u64 = 1 << 20;
 
 /// The quotas of an account.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quotas {
     /// Sandboxes that are not terminated, paused ones included.
     pub sandboxes: Option<u64>,
@@ -34,6 +36,15 @@ pub struct Quotas {
     /// Event streams, output streams and websockets.
     pub streams: Option<u64>,
     pub stored: StoredQuotas,
+    /// Which of them the operator has set for this account alone; `None`: none.
+    pub own: Option<Arc<OwnQuotas>>,
+}
+
+/// The quotas that an account does not share with others, for messages that name what the operator changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnQuotas {
+    pub account: String,
+    pub quotas: Vec<Quota>,
 }
 
 /// Stored bytes of an account; above a quota the oldest records are evicted.
@@ -79,7 +90,7 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// The configuration key.
+    /// The configuration key of all accounts.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Sandboxes => "quotas.sandboxes",
@@ -93,6 +104,12 @@ impl Quota {
             Self::Connections => "quotas.connections",
             Self::Streams => "quotas.streams",
         }
+    }
+
+    /// The key in the table of an account.
+    fn key_of(self, account: &str) -> String {
+        let name = self.key().trim_start_matches("quotas.");
+        format!("quotas.accounts.\"{account}\".{name}")
     }
 
     /// What its number counts, for messages.
@@ -151,13 +168,15 @@ impl fmt::Display for Quota {
 }
 
 /// The quota would be exceeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}; {}", self.why(), self.limit())]
 pub struct QuotaExceeded {
     pub quota: Quota,
     pub used: u64,
     pub requested: u64,
     pub allowed: u64,
+    /// The configuration key that has the number.
+    pub key: Cow<'static, str>,
 }
 
 impl QuotaExceeded {
@@ -168,8 +187,8 @@ impl QuotaExceeded {
         format!("the account's quota of {quota} is exceeded: {used} used, {requested} requested; {remedy}")
     }
 
-    pub const fn limit(&self) -> ReachedLimit {
-        ReachedLimit::set_by_operator(self.allowed, self.quota.counts(), self.quota.key())
+    pub fn limit(&self) -> ReachedLimit {
+        ReachedLimit::set_by_operator(self.allowed, self.quota.counts(), self.key.clone())
     }
 }
 
@@ -182,7 +201,7 @@ impl QuotaTable {
 impl Quotas {
     /// The usage with one more running sandbox.
     pub fn admit(&self, used: AccountUsage, resources: Resources) -> Result<AccountUsage, QuotaExceeded> {
-        check(Quota::Sandboxes, used.sandboxes, 1, self.sandboxes)?;
+        self.check(Quota::Sandboxes, used.sandboxes, 1, self.sandboxes)?;
         let resources = self.add(used, Usage::of(resources, Hold::Running))?;
         Ok(AccountUsage { sandboxes: used.sandboxes.saturating_add(1), resources, ..used })
     }
@@ -199,16 +218,16 @@ impl Quotas {
     }
 
     fn add(&self, used: AccountUsage, more: Usage) -> Result<Usage, QuotaExceeded> {
-        check(Quota::Vcpus, used.resources.cpu, more.cpu, self.vcpus)?;
-        check(Quota::Memory, used.resources.memory_mb, more.memory_mb, self.memory_mb)?;
-        check(Quota::Disk, used.disk_mb(), more.disk_mb, self.disk_mb)?;
+        self.check(Quota::Vcpus, used.resources.cpu, more.cpu, self.vcpus)?;
+        self.check(Quota::Memory, used.resources.memory_mb, more.memory_mb, self.memory_mb)?;
+        self.check(Quota::Disk, used.disk_mb(), more.disk_mb, self.disk_mb)?;
         Ok(used.resources.plus(more))
     }
 
     /// The usage with more bytes beside the disks of sandboxes.
     pub fn retain(&self, used: AccountUsage, bytes: u64) -> Result<AccountUsage, QuotaExceeded> {
         let next = used.retain(bytes);
-        check(Quota::Disk, used.disk_mb(), next.disk_mb() - used.disk_mb(), self.disk_mb)?;
+        self.check(Quota::Disk, used.disk_mb(), next.disk_mb() - used.disk_mb(), self.disk_mb)?;
         Ok(next)
     }
 
@@ -220,36 +239,55 @@ impl Quotas {
         used_bytes: u64,
         bytes: u64,
     ) -> Result<(), QuotaExceeded> {
-        check(Quota::Snapshots, count, more, self.snapshots)?;
-        check(Quota::SnapshotBytes, used_bytes, bytes, self.snapshot_bytes)
+        self.check(Quota::Snapshots, count, more, self.snapshots)?;
+        self.check(Quota::SnapshotBytes, used_bytes, bytes, self.snapshot_bytes)
     }
 
     /// Whether a detached execution may start: its log may grow as long as the account's logs are below the quota.
     pub fn may_log(&self, used_bytes: u64) -> Result<(), QuotaExceeded> {
-        check(Quota::ExecutionLogs, used_bytes, 1, self.execution_log_bytes)
+        self.check(Quota::ExecutionLogs, used_bytes, 1, self.execution_log_bytes)
     }
 
     /// Whether the account may have one more request in flight.
     pub fn connect(&self, used: u64) -> Result<(), QuotaExceeded> {
-        check(Quota::Connections, used, 1, self.connections)
+        self.check(Quota::Connections, used, 1, self.connections)
+    }
+
+    /// Whether the account may have one more template.
+    pub fn create_template(&self, used: u64) -> Result<(), QuotaExceeded> {
+        self.check(Quota::Templates, used, 1, self.templates)
     }
 
     /// Whether the account may open one more stream.
     pub fn stream(&self, used: u64) -> Result<(), QuotaExceeded> {
-        check(Quota::Streams, used, 1, self.streams)
+        self.check(Quota::Streams, used, 1, self.streams)
+    }
+
+    /// Nothing requested is never refused: an account that is over a quota (after a change of the configuration) may still do what
+    /// does not need it.
+    fn check(
+        &self,
+        quota: Quota,
+        used: u64,
+        requested: u64,
+        allowed: Option<u64>,
+    ) -> Result<(), QuotaExceeded> {
+        match allowed {
+            Some(allowed) if requested > allowed.saturating_sub(used) && requested > 0 => {
+                Err(QuotaExceeded { quota, used, requested, allowed, key: self.key(quota) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn key(&self, quota: Quota) -> Cow<'static, str> {
+        match &self.own {
+            Some(own) if own.quotas.contains(&quota) => quota.key_of(&own.account).into(),
+            _ => quota.key().into(),
+        }
     }
 }
 
-/// Nothing requested is never refused: an account that is over a quota (after a change of the configuration) may still do what
-/// does not need it.
-fn check(quota: Quota, used: u64, requested: u64, allowed: Option<u64>) -> Result<(), QuotaExceeded> {
-    match allowed {
-        Some(allowed) if requested > allowed.saturating_sub(used) && requested > 0 => {
-            Err(QuotaExceeded { quota, used, requested, allowed })
-        }
-        _ => Ok(()),
-    }
-}
 
 impl AccountUsage {
     /// What counts in the quota of disk, in megabytes. Retained bytes are rounded up once for the account.
@@ -314,12 +352,12 @@ mod tests {
     fn each_quota_refuses_by_name_and_numbers() {
         let resources = Usage { cpu: 6, memory_mb: 12_288, disk_mb: 30_720 };
         let used = AccountUsage { sandboxes: 3, resources, retained_bytes: 0 };
-        let none = Quotas::default();
+        let none = Quotas::default;
         for (quotas, quota, numbers) in [
-            (Quotas { sandboxes: Some(3), ..none }, Quota::Sandboxes, (3, 1, 3)),
-            (Quotas { vcpus: Some(7), ..none }, Quota::Vcpus, (6, 2, 7)),
-            (Quotas { memory_mb: Some(16_383), ..none }, Quota::Memory, (12_288, 4096, 16_383)),
-            (Quotas { disk_mb: Some(30_720), ..none }, Quota::Disk, (30_720, 10_240, 30_720)),
+            (Quotas { sandboxes: Some(3), ..none() }, Quota::Sandboxes, (3, 1, 3)),
+            (Quotas { vcpus: Some(7), ..none() }, Quota::Vcpus, (6, 2, 7)),
+            (Quotas { memory_mb: Some(16_383), ..none() }, Quota::Memory, (12_288, 4096, 16_383)),
+            (Quotas { disk_mb: Some(30_720), ..none() }, Quota::Disk, (30_720, 10_240, 30_720)),
         ] {
             let refused = quotas.admit(used, SIZE).unwrap_err();
             assert_eq!((refused.quota, (refused.used, refused.requested, refused.allowed)), (quota, numbers));
@@ -330,14 +368,34 @@ mod tests {
             vcpus: Some(8),
             memory_mb: Some(16_384),
             disk_mb: Some(40_960),
-            ..none
+            ..none()
         };
         assert_eq!(one_more.admit(used, SIZE).unwrap().sandboxes, 4);
         assert_eq!(
-            Quotas { streams: Some(2), ..none }.stream(2).unwrap_err().to_string(),
+            Quotas { streams: Some(2), ..none() }.stream(2).unwrap_err().to_string(),
             "the account's quota of streams is exceeded: 2 used, 1 requested; close streams; the limit is 2 streams of an account \
              (the operator sets quotas.streams)"
         );
+    }
+
+    #[test]
+    fn a_refusal_names_the_key_that_has_the_number() {
+        let own = OwnQuotas { account: "team-a".to_owned(), quotas: vec![Quota::Sandboxes] };
+        let quotas = Quotas {
+            sandboxes: Some(2),
+            streams: Some(1),
+            templates: Some(3),
+            own: Some(Arc::new(own)),
+            ..Quotas::default()
+        };
+        let used = AccountUsage { sandboxes: 2, ..AccountUsage::default() };
+        let refused = quotas.admit(used, SIZE).unwrap_err();
+        assert_eq!(refused.limit().key.as_deref(), Some("quotas.accounts.\"team-a\".sandboxes"));
+        assert!(refused.to_string().ends_with("(the operator sets quotas.accounts.\"team-a\".sandboxes)"));
+        // That of all accounts.
+        assert_eq!(quotas.stream(1).unwrap_err().key, "quotas.streams");
+        assert_eq!(quotas.create_template(3).unwrap_err().key, "quotas.templates");
+        assert!(quotas.create_template(2).is_ok());
     }
 
     #[test]

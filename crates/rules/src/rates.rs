@@ -7,6 +7,7 @@
 mod key_limits;
 mod window;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub use key_limits::{BadKeyLimits, KeyLimits, PER_MINUTE_MAX};
@@ -31,32 +32,33 @@ pub enum Limit {
 
 /// Where the operator sets the limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RateSource {
+pub enum RateSource<'a> {
     /// The limits of all accounts.
     Common,
-    /// Those of the account.
-    Account,
+    /// Those of the account with this name.
+    Account(&'a str),
     /// Those of the API key.
     Key,
 }
 
 impl Limit {
     /// What the operator changes for another limit: a key of the configuration, or a flag of the API key.
-    pub const fn key(self, source: RateSource) -> &'static str {
-        match (source, self) {
-            (RateSource::Key, _) => "--limits of this key",
-            (RateSource::Common, Self::Read) => "limits.read_per_minute",
-            (RateSource::Common, Self::Write | Self::Terminate) => "limits.write_per_minute",
-            (RateSource::Common, Self::Create) => "limits.create_per_minute",
-            (RateSource::Common, Self::Execute) => "limits.execute_per_minute",
-            (RateSource::Common, Self::Operate) => "limits.operate_per_minute",
-            (RateSource::Account, Self::Read) => "limits.accounts.\"NAME\".read_per_minute",
-            (RateSource::Account, Self::Write | Self::Terminate) => {
-                "limits.accounts.\"NAME\".write_per_minute"
-            }
-            (RateSource::Account, Self::Create) => "limits.accounts.\"NAME\".create_per_minute",
-            (RateSource::Account, Self::Execute) => "limits.accounts.\"NAME\".execute_per_minute",
-            (RateSource::Account, Self::Operate) => "limits.accounts.\"NAME\".operate_per_minute",
+    pub fn key(self, source: RateSource<'_>) -> Cow<'static, str> {
+        match source {
+            RateSource::Key => "--limits of this key".into(),
+            RateSource::Common => format!("limits.{}", self.name()).into(),
+            RateSource::Account(account) => format!("limits.accounts.\"{account}\".{}", self.name()).into(),
+        }
+    }
+
+    /// Its name in a table of the configuration.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read_per_minute",
+            Self::Write | Self::Terminate => "write_per_minute",
+            Self::Create => "create_per_minute",
+            Self::Execute => "execute_per_minute",
+            Self::Operate => "operate_per_minute",
         }
     }
 
@@ -129,9 +131,9 @@ impl RateTable {
     }
 
     /// Where those limits are set.
-    pub fn source_of_key(&self, account: &str, own: KeyLimits) -> RateSource {
+    pub fn source_of_key<'a>(&self, account: &'a str, own: KeyLimits) -> RateSource<'a> {
         match own {
-            KeyLimits::OfAccount if self.accounts.contains_key(account) => RateSource::Account,
+            KeyLimits::OfAccount if self.accounts.contains_key(account) => RateSource::Account(account),
             KeyLimits::OfAccount => RateSource::Common,
             KeyLimits::Unlimited | KeyLimits::PerMinute(_) => RateSource::Key,
         }

@@ -2,22 +2,23 @@
 //!
 //! Refusals of this crate have a method `limit`, and the limit at the end of their message.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A limit that a request has reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReachedLimit {
     pub value: u64,
     /// What the value counts, such as `creates per minute`.
     pub counts: &'static str,
     /// What the operator changes for another limit, usually a key of the configuration; `None` if the limit is fixed.
-    pub key: Option<&'static str>,
+    pub key: Option<Cow<'static, str>>,
 }
 
 impl ReachedLimit {
     /// A limit that the operator can change.
-    pub const fn set_by_operator(value: u64, counts: &'static str, key: &'static str) -> Self {
-        Self { value, counts, key: Some(key) }
+    pub fn set_by_operator(value: u64, counts: &'static str, key: impl Into<Cow<'static, str>>) -> Self {
+        Self { value, counts, key: Some(key.into()) }
     }
 
     /// A limit of the program.

@@ -28,8 +28,10 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use api::Isolation;
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
 
 use crate::cli::{Global, ServeArguments};
 use crate::first_key::LOCAL_ACCOUNT;
@@ -163,5 +165,28 @@ fn parse(text: &str) -> Result<Config, Problems> {
     let given = DeTable::parse(text).map_err(|error| Problems::from(keys::of_syntax(text, &error)))?;
     let shape = shape::shape().map_err(Problems::one)?;
     Problems::check(keys::compare(text, given.get_ref(), &shape))?;
-    toml::from_str(text).map_err(|error| keys::of_value(text, given.get_ref(), &error).into())
+    settings(text, &given)
+}
+
+/// Reads the settings. If their types refuse values, such as words outside a set, all of them are reported, and what is wrong in other
+/// tables.
+fn settings(text: &str, given: &Spanned<DeTable<'_>>) -> Result<Config, Problems> {
+    let read = |table: &Spanned<DeTable<'_>>| Config::deserialize(Deserializer::from(table.clone()));
+    let (mut accepted, mut others) = (given.clone(), given.clone());
+    let mut problems = Vec::new();
+    while let Err(error) = read(&accepted) {
+        problems.push(keys::of_value(text, given.get_ref(), &error));
+        let removed = error.span().and_then(|span| keys::remove_value(accepted.get_mut(), span.start));
+        let Some(table) = removed else { break };
+        // Its other values can depend on the refused one.
+        others.get_mut().remove(table.as_str());
+    }
+    if !problems.is_empty()
+        && let Ok(config) = read(&others)
+        && let Err(more) = config.check()
+    {
+        problems.extend(more);
+    }
+    Problems::check(problems)?;
+    read(&accepted).map_err(Problems::one)
 }

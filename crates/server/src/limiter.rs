@@ -73,7 +73,7 @@ struct Now {
 }
 
 impl Refused {
-    fn new(refusal: &RateRefusal, source: RateSource, now: Now) -> Self {
+    fn new(refusal: &RateRefusal, source: RateSource<'_>, now: Now) -> Self {
         Self {
             headers: headers(&refusal.standing, now),
             limit: refusal.limit(source),

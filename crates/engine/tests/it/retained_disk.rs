@@ -85,7 +85,7 @@ async fn attack(harness: &Harness) -> (SandboxId, usize, Option<(Quota, [u64; 3]
 async fn a_chain_of_forks_stays_within_the_quota_of_disk() {
     // Two disks, and as much as three copies.
     let quotas = Quotas { disk_mb: Some(2 * 5120 + 300), ..Quotas::default() };
-    let harness = Harness::new(with_quotas(quotas)).await;
+    let harness = Harness::new(with_quotas(quotas.clone())).await;
     let (last, forks, refused) = attack(&harness).await;
     assert_eq!((forks, refused), (3, Some((Quota::Disk, [2 * 5120 + 300, 100, 2 * 5120 + 300]))));
     assert_eq!(used(&harness), (5120 + 300, 300));

@@ -103,7 +103,7 @@ fn the_refusal_of_a_detached_command_names_its_own_limit() {
     let mut slots = Slots::new(SlotKind::Detached, 1, 1);
     assert_eq!((slots.acquire(), slots.acquire()), (Ok(Slot::Run), Ok(Slot::Queue)));
     let refusal = slots.acquire().unwrap_err();
-    assert_eq!(refusal.limit().key, Some("limits.detached_executions"));
+    assert_eq!(refusal.limit().key.as_deref(), Some("limits.detached_executions"));
     assert_eq!(
         refusal.why(),
         "1 detached commands and terminals are running in the sandbox, and 1 of at most 1 wait (limits.execution_queue); wait \

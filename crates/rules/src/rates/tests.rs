@@ -105,7 +105,7 @@ fn other_writes_refuse_no_termination() {
     // As many terminations as writes are allowed.
     let refusal = windows.try_count(KeyCharge::Terminate, 4).unwrap_err();
     assert_eq!((refusal.standing.of, refusal.retry_after_s), (Limit::Terminate, 60));
-    assert_eq!(refusal.limit(RateSource::Common).key, Some("limits.write_per_minute"));
+    assert_eq!(refusal.limit(RateSource::Common).key.as_deref(), Some("limits.write_per_minute"));
     assert!(!windows.is_idle(60_002) && windows.is_idle(60_003));
 }
 
@@ -171,7 +171,7 @@ fn the_key_of_a_limit_is_the_one_that_changes_it() {
     let table = RateTable { default: Rates::default(), accounts };
     let key = |account: &str, own: KeyLimits| Limit::Create.key(table.source_of_key(account, own));
     assert_eq!(key("other", KeyLimits::OfAccount), "limits.create_per_minute");
-    assert_eq!(key("acme", KeyLimits::OfAccount), "limits.accounts.\"NAME\".create_per_minute");
+    assert_eq!(key("acme", KeyLimits::OfAccount), "limits.accounts.\"acme\".create_per_minute");
     for account in ["other", "acme"] {
         assert_eq!(key(account, "7".parse().unwrap()), "--limits of this key");
     }

@@ -64,7 +64,7 @@ pub struct RateRefusal {
 
 impl RateRefusal {
     /// The limit, which is set at `source`.
-    pub fn limit(&self, source: RateSource) -> ReachedLimit {
+    pub fn limit(&self, source: RateSource<'_>) -> ReachedLimit {
         let Standing { of, limit, .. } = self.standing;
         ReachedLimit::set_by_operator(limit.into(), of.counts(), of.key(source))
     }

@@ -3,24 +3,26 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::bounds::within;
-use super::problems::{Problem, Problems};
+use super::problems::Problems;
 use super::values::{Config, Http, Log, Tls};
 use crate::origins::AllowedOrigins;
 use crate::proxies::TrustedProxies;
 
 impl Config {
-    /// Refuses values outside their range: of each part of the configuration the first.
+    /// Refuses values outside their range, and reports all of them.
     pub fn check(&self) -> Result<(), Problems> {
-        let parts = [
+        Problems::of_parts([
+            self.check_directories(),
             self.http.check(),
-            self.metrics.address().map(drop),
+            Problems::of([self.metrics.address().map(drop)]),
+            self.check_addresses(),
             self.mcp.check(),
-            self.log.check(),
+            Problems::of([self.log.check()]),
             self.check_capacity(),
             self.quotas.check(),
             self.limits.check(),
@@ -35,79 +37,128 @@ impl Config {
             self.snapshots.check(),
             self.images.check(),
             self.check_pool(),
-        ];
-        let errors = parts.into_iter().filter_map(Result::err);
-        Problems::check(errors.map(|error| Problem { line: None, message: format!("{error:#}") }).collect())
+        ])
     }
 
-    fn check_pool(&self) -> Result<()> {
-        for (image, count) in &self.pool {
-            within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
-        }
-        Ok(())
+    /// An empty path is the current directory, wherever that is.
+    fn check_directories(&self) -> Result<(), Problems> {
+        Problems::of([("data_dir", &self.data_dir), ("run_dir", &self.run_dir)].map(|(key, path)| {
+            ensure!(!path.as_os_str().is_empty(), "{key} is ''; it must be the path of a directory");
+            Ok(())
+        }))
     }
 
-    fn check_capacity(&self) -> Result<()> {
+    /// Two listeners cannot have the same address. Malformed ones are errors of their own.
+    fn check_addresses(&self) -> Result<(), Problems> {
+        let Ok(listen) = self.http.listen_address() else { return Ok(()) };
+        let redirect = self.http.redirect_address().ok().flatten().filter(|_| self.http.tls != Tls::Off);
+        // Without that of the operator the service does without metrics.
+        let metrics = self.metrics.address().ok().flatten().filter(|_| !self.metrics.is_usual());
+        let of_redirect = redirect.map(|own| (("http.redirect_listen", own), ("http.listen", listen)));
+        let of_metrics = metrics.map(|own| (("metrics.listen", own), ("http.listen", listen)));
+        let of_both = metrics.zip(redirect);
+        let of_both = of_both.map(|(own, other)| (("metrics.listen", own), ("http.redirect_listen", other)));
+        let pairs = [of_redirect, of_metrics, of_both].into_iter().flatten();
+        Problems::of(pairs.map(|((key, own), (other_key, other))| {
+            ensure!(
+                !is_same_socket(own, other),
+                "{key} is '{own}', which is the address of {other_key} ('{other}'); choose another port, or \"\" to turn it off"
+            );
+            Ok(())
+        }))
+    }
+
+    fn check_pool(&self) -> Result<(), Problems> {
+        let counts = self.pool.iter();
+        Problems::of(
+            counts.map(|(image, count)| within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)),
+        )
+    }
+
+    fn check_capacity(&self) -> Result<(), Problems> {
         let capacity = &self.capacity;
-        for (key, factor) in [
+        let factors = [
             ("overcommit_cpu", capacity.overcommit_cpu),
             ("overcommit_memory", capacity.overcommit_memory),
             ("overcommit_disk", capacity.overcommit_disk),
-        ] {
+        ];
+        let factors = factors.map(|(key, factor)| {
             ensure!(
                 factor.is_finite() && factor > 0.0,
                 "capacity.{key} is {factor}; it must be a number above 0"
             );
-        }
-        for (key, megabytes) in
-            [("reserve_disk_mb", capacity.reserve_disk_mb), ("reserve_memory_mb", capacity.reserve_memory_mb)]
-        {
-            within(&format!("capacity.{key}"), megabytes, 0, 1 << 40)?;
-        }
-        Ok(())
+            Ok(())
+        });
+        let reserves = [
+            within("capacity.reserve_disk_mb", capacity.reserve_disk_mb, 0, 1 << 40),
+            within("capacity.reserve_memory_mb", capacity.reserve_memory_mb, 0, 1 << 40),
+        ];
+        Problems::of(factors.into_iter().chain(reserves))
     }
 
-    fn check_prices(&self) -> Result<()> {
+    fn check_prices(&self) -> Result<(), Problems> {
         let prices = &self.prices;
-        for (key, price) in [("cpu_hour", prices.cpu_hour), ("memory_gb_hour", prices.memory_gb_hour)] {
+        let amounts = [("cpu_hour", prices.cpu_hour), ("memory_gb_hour", prices.memory_gb_hour)];
+        let amounts = amounts.map(|(key, price)| {
             ensure!(
                 (0.0..=HIGHEST_PRICE).contains(&price),
                 "prices.{key} is {price}; it must be a number, 0 to {HIGHEST_PRICE}"
             );
-        }
-        let currency = &prices.currency;
-        ensure!(
-            currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase()),
-            "prices.currency is '{currency}'; it must be three capital letters, such as EUR"
-        );
-        Ok(())
+            Ok(())
+        });
+        Problems::of(amounts.into_iter().chain([check_currency(&prices.currency)]))
     }
 
-    fn check_work(&self) -> Result<()> {
-        within("hibernate.after_seconds", self.hibernate.after_seconds, 0, 365 * 24 * 3600)?;
-        within("templates.concurrent_builds", self.templates.concurrent_builds.into(), 1, 64)?;
-        within("templates.max_context_mb", self.templates.max_context_mb, 1, 65_536)?;
-        within("retention.records_mb", self.retention.records_mb, 0, 1 << 20)?;
-        within("retention.build_logs_mb", self.retention.build_logs_mb, 0, 1 << 20)
+    fn check_work(&self) -> Result<(), Problems> {
+        Problems::of([
+            within("hibernate.after_seconds", self.hibernate.after_seconds, 0, 365 * 24 * 3600),
+            within("templates.concurrent_builds", self.templates.concurrent_builds.into(), 1, 64),
+            within("templates.max_context_mb", self.templates.max_context_mb, 1, 65_536),
+            within("retention.records_mb", self.retention.records_mb, 0, 1 << 20),
+            within("retention.build_logs_mb", self.retention.build_logs_mb, 0, 1 << 20),
+        ])
     }
 
-    fn check_runtime(&self) -> Result<()> {
-        within("runtime.pids_max", self.runtime.pids_max.into(), 16, 4_000_000)?;
-        within("runtime.disk_read_mb_per_s", self.runtime.disk_read_mb_per_s.into(), 0, 1_000_000)?;
-        within("runtime.disk_write_mb_per_s", self.runtime.disk_write_mb_per_s.into(), 0, 1_000_000)?;
-        within("runtime.disk_iops", self.runtime.disk_iops.into(), 0, 10_000_000)?;
-        within("runtime.uid_base", self.runtime.uid_base.into(), 65_536, 0xFFFE_0000)?;
-        let room = u64::from(u32::MAX - self.runtime.uid_base) / 65_536;
-        within("runtime.uid_slots", self.runtime.uid_slots.into(), 1, room)?;
-        let parent = &self.runtime.cgroup_parent;
-        ensure!(
-            !parent.is_empty()
-                && !parent.starts_with('/')
-                && !parent.split('/').any(|part| matches!(part, "" | "." | "..")),
-            "runtime.cgroup_parent is '{parent}'; it must be a relative path of plain names"
-        );
-        Ok(())
+    fn check_runtime(&self) -> Result<(), Problems> {
+        let runtime = &self.runtime;
+        let room = u64::from(u32::MAX - runtime.uid_base) / 65_536;
+        Problems::of([
+            within("runtime.pids_max", runtime.pids_max.into(), 16, 4_000_000),
+            within("runtime.disk_read_mb_per_s", runtime.disk_read_mb_per_s.into(), 0, 1_000_000),
+            within("runtime.disk_write_mb_per_s", runtime.disk_write_mb_per_s.into(), 0, 1_000_000),
+            within("runtime.disk_iops", runtime.disk_iops.into(), 0, 10_000_000),
+            within("runtime.uid_base", runtime.uid_base.into(), 65_536, 0xFFFE_0000),
+            within("runtime.uid_slots", runtime.uid_slots.into(), 1, room.max(1)),
+            check_cgroup(&runtime.cgroup_parent),
+        ])
     }
+}
+
+/// Whether a listener at one address keeps another from listening at the other. Port 0 is any free port.
+fn is_same_socket(one: SocketAddr, other: SocketAddr) -> bool {
+    let (own, others) = (one.ip(), other.ip());
+    let is_any = own.is_unspecified() || others.is_unspecified();
+    one.port() != 0
+        && one.port() == other.port()
+        && (own == others || (is_any && own.is_ipv4() == others.is_ipv4()))
+}
+
+fn check_currency(currency: &str) -> Result<()> {
+    ensure!(
+        currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase()),
+        "prices.currency is '{currency}'; it must be three capital letters, such as EUR"
+    );
+    Ok(())
+}
+
+fn check_cgroup(parent: &str) -> Result<()> {
+    ensure!(
+        !parent.is_empty()
+            && !parent.starts_with('/')
+            && !parent.split('/').any(|part| matches!(part, "" | "." | "..")),
+        "runtime.cgroup_parent is '{parent}'; it must be a relative path of plain names"
+    );
+    Ok(())
 }
 
 /// With the label of a port in front, a name must fit into DNS.
@@ -120,50 +171,66 @@ const HIGHEST_PRICE: f64 = 1_000_000.0;
 const SMALLEST_SHARE: u32 = 256;
 
 impl Http {
-    fn check(&self) -> Result<()> {
-        self.listen_address()?;
-        self.redirect_address()?;
-        for (key, path) in [("tls_cert", &self.tls_cert), ("tls_key", &self.tls_key)] {
-            let given = path != Path::new("");
-            match self.tls {
-                Tls::Files => {
-                    ensure!(
-                        given,
-                        "http.{key} is missing; http.tls = \"files\" needs the path of a PEM file"
-                    );
-                }
-                Tls::SelfSigned | Tls::Off => {
-                    ensure!(!given, "http.{key} is set; it applies only with http.tls = \"files\"");
-                }
+    fn check(&self) -> Result<(), Problems> {
+        let per_address = self.max_connections_per_address;
+        let mut checks = vec![
+            self.listen_address().map(drop),
+            self.redirect_address().map(drop),
+            self.check_file("tls_cert", &self.tls_cert),
+            self.check_file("tls_key", &self.tls_key),
+            self.check_exposure(),
+            within("http.max_connections", self.max_connections.into(), 1, 1_000_000),
+            within("http.max_connections_per_address", per_address.into(), 0, 1_000_000),
+            within("http.max_handshakes_per_address", self.max_handshakes_per_address.into(), 1, 1_000_000),
+            within("http.handshake_seconds", self.handshake_seconds, 1, 300),
+        ];
+        checks.extend(self.check_names());
+        checks.extend(self.trusted_proxies.iter().map(|text| proxies(std::slice::from_ref(text)).map(drop)));
+        checks.extend(self.allowed_origins.iter().map(|text| origins(std::slice::from_ref(text)).map(drop)));
+        Problems::of(checks)
+    }
+
+    fn check_file(&self, key: &str, path: &Path) -> Result<()> {
+        let given = path != Path::new("");
+        match self.tls {
+            Tls::Files => {
+                ensure!(given, "http.{key} is missing; http.tls = \"files\" needs the path of a PEM file");
+            }
+            Tls::SelfSigned | Tls::Off => {
+                ensure!(!given, "http.{key} is set; it applies only with http.tls = \"files\"");
             }
         }
-        ensure!(
-            self.tls != Tls::SelfSigned || !self.tls_names.is_empty(),
-            "http.tls_names is empty; a certificate needs a name or an address"
-        );
-        if self.tls == Tls::SelfSigned {
-            for name in &self.tls_names {
-                ensure!(
-                    listen::is_certificate_name(name),
-                    "http.tls_names has '{name}'; it must be a name such as sandboxes.example.com or *.example.com, or an address, without a port"
-                );
+        Ok(())
+    }
+
+    /// The names of a self-signed certificate.
+    fn check_names(&self) -> Vec<Result<()>> {
+        let check = |name: &String| {
+            ensure!(
+                listen::is_certificate_name(name),
+                "http.tls_names has '{name}'; it must be a name such as sandboxes.example.com or *.example.com, or an address, without a port"
+            );
+            Ok(())
+        };
+        match self.tls {
+            Tls::SelfSigned if self.tls_names.is_empty() => {
+                vec![Err(anyhow!("http.tls_names is empty; a certificate needs a name or an address"))]
             }
+            Tls::SelfSigned => self.tls_names.iter().map(check).collect(),
+            Tls::Files | Tls::Off => Vec::new(),
         }
-        self.proxies()?;
-        self.origins()?;
+    }
+
+    /// A malformed address is an error of its own.
+    fn check_exposure(&self) -> Result<()> {
         ensure!(
             self.tls != Tls::Off
                 || !self.trusted_proxies.is_empty()
-                || self.listen_address()?.ip().is_loopback(),
+                || self.listen_address().map_or(true, |address| address.ip().is_loopback()),
             "http.listen is '{}' with http.tls = \"off\"; without TLS it must be a loopback address, unless http.trusted_proxies names the proxy in front",
             self.listen
         );
-        within("http.max_connections", self.max_connections.into(), 1, 1_000_000)?;
-        let per_address = self.max_connections_per_address;
-        within("http.max_connections_per_address", per_address.into(), 0, 1_000_000)?;
-        let handshakes = self.max_handshakes_per_address;
-        within("http.max_handshakes_per_address", handshakes.into(), 1, 1_000_000)?;
-        within("http.handshake_seconds", self.handshake_seconds, 1, 300)
+        Ok(())
     }
 
     /// The limit that applies to one source address.
@@ -183,12 +250,20 @@ impl Http {
     }
 
     pub fn proxies(&self) -> Result<TrustedProxies> {
-        TrustedProxies::parse(&self.trusted_proxies).context("in http.trusted_proxies")
+        proxies(&self.trusted_proxies)
     }
 
     pub fn origins(&self) -> Result<AllowedOrigins> {
-        AllowedOrigins::parse(&self.allowed_origins).context("in http.allowed_origins")
+        origins(&self.allowed_origins)
     }
+}
+
+fn proxies(texts: &[String]) -> Result<TrustedProxies> {
+    TrustedProxies::parse(texts).context("in http.trusted_proxies")
+}
+
+fn origins(texts: &[String]) -> Result<AllowedOrigins> {
+    AllowedOrigins::parse(texts).context("in http.allowed_origins")
 }
 
 impl Log {
@@ -210,7 +285,16 @@ fn sets_level(directive: &str) -> bool {
 }
 
 impl super::values::Ports {
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<(), Problems> {
+        Problems::of([
+            self.check_domain(),
+            within("ports.max_connections", self.max_connections.into(), 1, 1024),
+            within("ports.account_connections", self.account_connections.into(), 1, 4096),
+            within("ports.idle_seconds", self.idle_seconds, 1, 86_400),
+        ])
+    }
+
+    fn check_domain(&self) -> Result<()> {
         let label = |label: &str| {
             let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
             (1..=63).contains(&label.len())
@@ -224,40 +308,44 @@ impl super::values::Ports {
             "ports.domain is '{}'; it must be a domain in lower case such as sandboxes.example.com, of at most {LONGEST_DOMAIN} characters",
             self.domain
         );
-        within("ports.max_connections", self.max_connections.into(), 1, 1024)?;
-        within("ports.account_connections", self.account_connections.into(), 1, 4096)?;
-        within("ports.idle_seconds", self.idle_seconds, 1, 86_400)
+        Ok(())
     }
 }
 
 impl super::values::Mcp {
-    fn check(&self) -> Result<()> {
-        within("mcp.max_sessions", self.max_sessions.into(), 1, 100_000)?;
-        // A session must survive its longest command, which may send nothing for 5 minutes.
-        within("mcp.idle_minutes", self.idle_minutes.into(), 6, 1440)?;
-        within("mcp.sandbox_minutes", self.sandbox_minutes.into(), 1, 1440)?;
-        ensure!(!self.image.is_empty(), "mcp.image is empty; it must be the name of an image");
-        Ok(())
+    fn check(&self) -> Result<(), Problems> {
+        Problems::of([
+            within("mcp.max_sessions", self.max_sessions.into(), 1, 100_000),
+            // A session must survive its longest command, which may send nothing for 5 minutes.
+            within("mcp.idle_minutes", self.idle_minutes.into(), 6, 1440),
+            within("mcp.sandbox_minutes", self.sandbox_minutes.into(), 1, 1440),
+            check_image("mcp.image", &self.image),
+        ])
     }
 }
 
 impl super::values::E2b {
-    fn check(&self) -> Result<()> {
-        for (name, template) in &self.templates {
+    fn check(&self) -> Result<(), Problems> {
+        Problems::of(self.templates.iter().flat_map(|(name, template)| {
             let key = format!("e2b.templates.\"{name}\"");
-            ensure!(!template.image.is_empty(), "{key}.image is empty; it must be the name of an image");
-            for (field, value, least, most) in [
+            let bounds = [
                 ("cpu", template.cpu, 1, 64),
                 ("memory_mb", template.memory_mb, 128, 1 << 20),
                 ("disk_mb", template.disk_mb, 512, 1 << 20),
-            ] {
-                if let Some(value) = value {
-                    within(&format!("{key}.{field}"), value.into(), least, most)?;
-                }
-            }
-        }
-        Ok(())
+            ];
+            let check = |(field, value, least, most): (&str, Option<u32>, u64, u64)| {
+                value.map_or(Ok(()), |value| within(&format!("{key}.{field}"), value.into(), least, most))
+            };
+            let mut checks: Vec<Result<()>> = bounds.into_iter().map(check).collect();
+            checks.push(check_image(&format!("{key}.image"), &template.image));
+            checks
+        }))
     }
+}
+
+fn check_image(key: &str, image: &str) -> Result<()> {
+    ensure!(!image.is_empty(), "{key} is empty; it must be the name of an image");
+    Ok(())
 }
 
 impl super::values::Metrics {

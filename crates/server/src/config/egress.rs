@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use anyhow::{Result, anyhow, ensure};
 use net::{Ipv4Net, Pool, Upstreams};
 
+use super::problems::Problems;
 use super::values::{Egress, OneOrMore};
 
 const DNS_PORT: u16 = 53;
@@ -14,15 +15,30 @@ const RATE_MBIT_MAX: u32 = 100_000;
 
 impl Egress {
     /// `slots` is the maximum number of sandboxes.
-    pub(super) fn check(&self, slots: u32) -> Result<()> {
+    pub(super) fn check(&self, slots: u32) -> Result<(), Problems> {
+        let networks = |key: &'static str, texts: &[String]| {
+            texts.iter().map(|text| network(key, text).map(drop)).collect::<Vec<_>>()
+        };
+        let mut checks = vec![self.check_rate(), self.check_pool(slots)];
+        checks.extend(match self.servers() {
+            Ok(texts) => texts.iter().map(|text| server(text).map(drop)).collect::<Vec<_>>(),
+            Err(error) => vec![Err(error)],
+        });
+        checks.extend(networks("egress.allow_private", &self.allow_private));
+        checks.extend(networks("egress.closed", &self.closed));
+        Problems::of(checks)
+    }
+
+    fn check_rate(&self) -> Result<()> {
         ensure!(
             self.rate_mbit <= RATE_MBIT_MAX,
             "egress.rate_mbit is {}; it must be 0 (unlimited) to {RATE_MBIT_MAX}",
             self.rate_mbit
         );
-        self.resolver()?;
-        self.opened()?;
-        self.closed()?;
+        Ok(())
+    }
+
+    fn check_pool(&self, slots: u32) -> Result<()> {
         let Pool::Block(pool) = self.pool()? else { return Ok(()) };
         let (needed, has) = (u64::from(slots) + RESERVED, 1_u64 << (32 - pool.prefix_len()));
         ensure!(
@@ -35,13 +51,22 @@ impl Egress {
     }
 
     pub fn resolver(&self) -> Result<Upstreams> {
-        let texts = match &self.resolver {
-            OneOrMore::One(text) if text == "system" => return Ok(Upstreams::System),
-            OneOrMore::One(text) => std::slice::from_ref(text),
-            OneOrMore::More(texts) => texts,
-        };
-        ensure!(!texts.is_empty(), "egress.resolver is []; it must be \"system\" or name an address");
-        texts.iter().map(|text| server(text)).collect::<Result<_>>().map(Upstreams::Listed)
+        match self.servers()? {
+            [] => Ok(Upstreams::System),
+            texts => texts.iter().map(|text| server(text)).collect::<Result<_>>().map(Upstreams::Listed),
+        }
+    }
+
+    /// The listed servers; none if those of the system are used.
+    fn servers(&self) -> Result<&[String]> {
+        match &self.resolver {
+            OneOrMore::One(text) if text == "system" => Ok(&[]),
+            OneOrMore::One(text) => Ok(std::slice::from_ref(text)),
+            OneOrMore::More(texts) => {
+                ensure!(!texts.is_empty(), "egress.resolver is []; it must be \"system\" or name an address");
+                Ok(texts)
+            }
+        }
     }
 
     /// Private ranges that are open.

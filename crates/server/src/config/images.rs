@@ -8,6 +8,7 @@ use rules::{AllowedVersions, ImagePattern, ImagePolicy};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
+use super::problems::Problems;
 
 /// Key, type and meaning, for the reference.
 pub(super) const ROWS: &[(&str, &str, &str)] = &[
@@ -101,19 +102,20 @@ impl Default for ImageSources {
 }
 
 impl ImageSources {
-    pub(super) fn check(&self) -> Result<()> {
-        self.policy()?;
-        within("images.max_bytes", self.max_bytes, 0, MOST_BYTES)?;
-        within("images.pull_bytes_per_day", self.pull_bytes_per_day, 0, MOST_BYTES)?;
-        for host in &self.private_registries {
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-            ensure!(
-                !host.is_empty() && host.chars().all(is_plain),
-                "images.private_registries has '{host}'; it must be the host of a registry such as registry.internal:5000, as it is \
-                 written in references of images"
-            );
+    pub(super) fn check(&self) -> Result<(), Problems> {
+        let mut checks = vec![
+            within("images.max_bytes", self.max_bytes, 0, MOST_BYTES),
+            within("images.pull_bytes_per_day", self.pull_bytes_per_day, 0, MOST_BYTES),
+        ];
+        let patterns = |key: &str, texts: &[String]| {
+            texts.iter().map(|text| pattern(key, text).map(drop)).collect::<Vec<_>>()
+        };
+        checks.extend(patterns("images.allow", &self.allow));
+        for (name, own) in &self.accounts {
+            checks.extend(patterns(&format!("images.accounts.\"{name}\".allow"), &own.allow));
         }
-        Ok(())
+        checks.extend(self.private_registries.iter().map(|host| check_registry(host)));
+        Problems::of(checks)
     }
 
     /// Which images of registries accounts may name.
@@ -141,7 +143,21 @@ impl ImageSources {
 }
 
 fn patterns(key: &str, texts: &[String]) -> Result<Vec<ImagePattern>> {
-    texts.iter().map(|text| ImagePattern::parse(text).with_context(|| format!("in {key}"))).collect()
+    texts.iter().map(|text| pattern(key, text)).collect()
+}
+
+fn pattern(key: &str, text: &str) -> Result<ImagePattern> {
+    ImagePattern::parse(text).with_context(|| format!("in {key}"))
+}
+
+fn check_registry(host: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    ensure!(
+        !host.is_empty() && host.chars().all(is_plain),
+        "images.private_registries has '{host}'; it must be the host of a registry such as registry.internal:5000, as it is written in \
+         references of images"
+    );
+    Ok(())
 }
 
 #[cfg(test)]

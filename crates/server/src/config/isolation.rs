@@ -8,6 +8,7 @@ use rules::{IsolationLevels, IsolationPolicy};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
+use super::problems::Problems;
 
 /// Which isolation sandboxes get.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -68,19 +69,17 @@ impl Default for GvisorTable {
 }
 
 impl IsolationTable {
-    pub(super) fn check(&self) -> Result<()> {
-        for (table, pool) in [("container", &self.container.pool), ("gvisor", &self.gvisor.pool)] {
-            for (image, count) in pool {
-                within(&format!("isolation.{table}.pool.\"{image}\""), (*count).into(), 0, 1_000)?;
-            }
-        }
-        for (key, program) in [("container", &self.container.program), ("gvisor", &self.gvisor.program)] {
-            ensure!(
-                !program.is_empty(),
-                "isolation.{key}.program is empty; it must be \"auto\" or a program"
-            );
-        }
-        Ok(())
+    pub(super) fn check(&self) -> Result<(), Problems> {
+        let tables = [
+            ("container", &self.container.program, &self.container.pool),
+            ("gvisor", &self.gvisor.program, &self.gvisor.pool),
+        ];
+        Problems::of(tables.into_iter().flat_map(|(table, program, pool)| {
+            let counts = pool.iter().map(move |(image, count)| {
+                within(&format!("isolation.{table}.pool.\"{image}\""), (*count).into(), 0, 1_000)
+            });
+            counts.chain([check_program(table, program)])
+        }))
     }
 
     /// The policy on a host with these backends.
@@ -97,4 +96,9 @@ impl IsolationTable {
             accounts: levels(&self.accounts),
         }
     }
+}
+
+fn check_program(table: &str, program: &str) -> Result<()> {
+    ensure!(!program.is_empty(), "isolation.{table}.program is empty; it must be \"auto\" or a program");
+    Ok(())
 }

@@ -34,8 +34,19 @@ pub fn compare(text: &str, given: &DeTable<'_>, shape: &Table) -> Vec<Problem> {
 
 /// A text that is not TOML.
 pub fn of_syntax(text: &str, error: &toml::de::Error) -> Problem {
-    let line = error.span().map(|span| line_of(text, &span));
-    Problem { line, message: format!("this is not valid TOML: {}", error.message()) }
+    let span = error.span();
+    let key = span.as_ref().and_then(|span| key_at(text, span));
+    let key = key.map(|key| format!(": {}", quoted(key))).unwrap_or_default();
+    let message = format!("this is not valid TOML: {}{key}", error.message());
+    Problem { line: span.map(|span| line_of(text, &span)), message }
+}
+
+/// The key at a place of the text, if that is one. Values can be secrets and are not shown.
+fn key_at<'a>(text: &'a str, span: &Range<usize>) -> Option<&'a str> {
+    let before = text.get(..span.start)?.rsplit('\n').next()?;
+    let key = text.get(span.clone()).filter(|key| !key.is_empty() && !key.contains('\n'))?;
+    let after = text.get(span.end..)?.trim_start_matches([' ', '\t']);
+    (!before.contains('=') && after.starts_with(['=', '.', ']'])).then_some(key)
 }
 
 /// The error of a type about the value at a place of the text.
@@ -57,6 +68,22 @@ pub fn of_value(text: &str, given: &DeTable<'_>, error: &toml::de::Error) -> Pro
         }
     };
     Problem { line: span.map(|span| line_of(text, &span)), message }
+}
+
+/// Removes the value at a byte of the text, unless it is a table. Returns the key of the top level that has it.
+pub fn remove_value(given: &mut DeTable<'_>, at: usize) -> Option<String> {
+    let found = given.iter().find_map(|(key, value)| {
+        let is_here = !value.get_ref().is_table() && value.span().contains(&at);
+        is_here.then(|| key.get_ref().to_string())
+    });
+    if let Some(key) = found {
+        given.remove(key.as_str())?;
+        return Some(key);
+    }
+    given.iter_mut().find_map(|(key, value)| match value.get_mut() {
+        DeValue::Table(inner) => remove_value(inner, at).map(|_| key.get_ref().to_string()),
+        _ => None,
+    })
 }
 
 /// The line of the key that the message of a check begins with: `KEY is …`, `KEY: …` or `in KEY: …`. For a missing key that of its table.

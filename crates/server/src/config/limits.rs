@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rules::{PER_MINUTE_MAX, RateTable, Rates};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
+use super::problems::Problems;
 
 /// Limits of one key and one sandbox. Of those per minute, 0 is unlimited.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -62,19 +63,27 @@ impl Default for Limits {
 }
 
 impl Limits {
-    pub(super) fn check(&self) -> Result<()> {
-        check_rates(&self.rates())?;
-        for (name, own) in &self.accounts {
-            check_rates(&self.with(own)).with_context(|| format!("in limits.accounts.\"{name}\""))?;
-        }
-        within("limits.concurrent_executions", self.concurrent_executions.into(), 1, 200)?;
-        // The agent has room for 256 commands.
-        within("limits.detached_executions", self.detached_executions.into(), 1, 200)?;
-        within("limits.execution_queue", self.execution_queue.into(), 0, 10_000)?;
-        within("limits.max_output_bytes", self.max_output_bytes as u64, 1024, 1 << 30)?;
+    pub(super) fn check(&self) -> Result<(), Problems> {
         let (all, account) = (self.buffered_output_bytes, self.buffered_output_bytes_per_account);
-        within("limits.buffered_output_bytes", all as u64, 1 << 20, 1 << 40)?;
-        within("limits.buffered_output_bytes_per_account", account as u64, 1 << 20, 1 << 40)
+        let of_accounts = self.accounts.iter().flat_map(|(name, own)| {
+            let values = own.values().into_iter().filter_map(|(key, value)| Some((key, value?)));
+            values.map(move |(key, count)| check_rate(&format!("limits.accounts.\"{name}\".{key}"), count))
+        });
+        let checks = [
+            check_rate("limits.read_per_minute", self.read_per_minute),
+            check_rate("limits.write_per_minute", self.write_per_minute),
+            check_rate("limits.create_per_minute", self.create_per_minute),
+            check_rate("limits.execute_per_minute", self.execute_per_minute),
+            check_rate("limits.operate_per_minute", self.operate_per_minute),
+            within("limits.concurrent_executions", self.concurrent_executions.into(), 1, 200),
+            // The agent has room for 256 commands.
+            within("limits.detached_executions", self.detached_executions.into(), 1, 200),
+            within("limits.execution_queue", self.execution_queue.into(), 0, 10_000),
+            within("limits.max_output_bytes", self.max_output_bytes as u64, 1024, 1 << 30),
+            within("limits.buffered_output_bytes", all as u64, 1 << 20, 1 << 40),
+            within("limits.buffered_output_bytes_per_account", account as u64, 1 << 20, 1 << 40),
+        ];
+        Problems::of(checks.into_iter().chain(of_accounts))
     }
 
     /// Every account's rate limits.
@@ -108,17 +117,20 @@ impl Limits {
     }
 }
 
-fn check_rates(rates: &Rates) -> Result<()> {
-    for (key, count) in [
-        ("limits.read_per_minute", rates.read),
-        ("limits.write_per_minute", rates.write),
-        ("limits.create_per_minute", rates.create),
-        ("limits.execute_per_minute", rates.execute),
-        ("limits.operate_per_minute", rates.operate),
-    ] {
-        within(key, count.into(), 0, PER_MINUTE_MAX.into())?;
+impl AccountRates {
+    fn values(&self) -> [(&'static str, Option<u32>); 5] {
+        [
+            ("read_per_minute", self.read_per_minute),
+            ("write_per_minute", self.write_per_minute),
+            ("create_per_minute", self.create_per_minute),
+            ("execute_per_minute", self.execute_per_minute),
+            ("operate_per_minute", self.operate_per_minute),
+        ]
     }
-    Ok(())
+}
+
+fn check_rate(key: &str, count: u32) -> Result<()> {
+    within(key, count.into(), 0, PER_MINUTE_MAX.into())
 }
 
 #[cfg(test)]
@@ -150,7 +162,11 @@ mod tests {
         assert_eq!(table.of_account("other"), Rates { create: 5, ..Rates::default() });
         let error = read("[accounts.\"acme\"]\nread_per_minute = 1000001").check().unwrap_err();
         let error = format!("{error:#}");
-        assert!(error.contains("in limits.accounts.\"acme\"") && error.contains("0 to 1000000"), "{error}");
+        assert!(
+            error.contains("limits.accounts.\"acme\".read_per_minute is 1000001")
+                && error.contains("0 to 1000000"),
+            "{error}"
+        );
         // Concurrent executions are not a limit of accounts.
         assert!(toml::from_str::<Limits>("[accounts.\"acme\"]\nconcurrent_executions = 5").is_err());
     }

@@ -26,6 +26,17 @@ impl Problems {
         if list.is_empty() { Ok(()) } else { Err(Self { file: None, list }) }
     }
 
+    /// The errors of all checks, not only of the first that fails.
+    pub fn of(checks: impl IntoIterator<Item = anyhow::Result<()>>) -> Result<(), Self> {
+        let errors = checks.into_iter().filter_map(Result::err);
+        Self::check(errors.map(|error| Problem { line: None, message: format!("{error:#}") }).collect())
+    }
+
+    /// The errors of all parts.
+    pub fn of_parts(parts: impl IntoIterator<Item = Result<(), Self>>) -> Result<(), Self> {
+        Self::check(parts.into_iter().filter_map(Result::err).flatten().collect())
+    }
+
     /// An error that is at no line of the file. Of an error with causes, all are shown.
     pub fn one(message: impl fmt::Display) -> Self {
         Problem { line: None, message: format!("{message:#}") }.into()
@@ -77,3 +88,12 @@ impl fmt::Display for Problems {
 }
 
 impl Error for Problems {}
+
+impl IntoIterator for Problems {
+    type Item = Problem;
+    type IntoIter = std::vec::IntoIter<Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
+}

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
-use rules::{QuotaTable, StoredQuotas};
+use rules::{OwnQuotas, Quota, QuotaTable, StoredQuotas};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
+use super::problems::Problems;
 
 const MOST: u64 = 1 << 40;
 
@@ -75,8 +75,17 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    pub(super) fn check(&self) -> Result<()> {
-        let own = [
+    pub(super) fn check(&self) -> Result<(), Problems> {
+        let all = self.values().into_iter().map(|(key, value)| (format!("quotas.{key}"), value));
+        let of_accounts = self.accounts.iter().flat_map(|(name, own)| {
+            let values = own.values().into_iter().filter_map(|(key, value)| Some((key, value?)));
+            values.map(move |(key, value)| (format!("quotas.accounts.\"{name}\".{key}"), value))
+        });
+        Problems::of(all.chain(of_accounts).map(|(key, value)| within(&key, value, 0, MOST)))
+    }
+
+    fn values(&self) -> [(&'static str, u64); 13] {
+        [
             ("sandboxes", self.sandboxes),
             ("vcpus", self.vcpus),
             ("memory_mb", self.memory_mb),
@@ -90,19 +99,15 @@ impl Quotas {
             ("posted_events_mb", self.posted_events_mb),
             ("connections", self.connections),
             ("streams", self.streams),
-        ];
-        own.iter().try_for_each(|(key, value)| within(&format!("quotas.{key}"), *value, 0, MOST))?;
-        let check_account = |(name, own): (&String, &AccountQuotas)| self.with(own).check_named(name);
-        self.accounts.iter().try_for_each(check_account)
-    }
-
-    fn check_named(&self, name: &str) -> Result<()> {
-        self.check().map_err(|error| error.context(format!("in quotas.accounts.\"{name}\"")))
+        ]
     }
 
     /// Every account's quotas.
     pub fn table(&self) -> QuotaTable {
-        let accounts = self.accounts.iter().map(|(name, own)| (name.clone(), self.with(own).quotas()));
+        let accounts = self.accounts.iter().map(|(name, own)| {
+            let quotas = rules::Quotas { own: Some(own.named(name).into()), ..self.with(own).quotas() };
+            (name.clone(), quotas)
+        });
         QuotaTable { default: self.quotas(), accounts: accounts.collect() }
     }
 
@@ -145,6 +150,45 @@ impl Quotas {
                 event_bytes: bytes(self.events_mb),
                 posted_event_bytes: bytes(self.posted_events_mb),
             },
+            own: None,
         }
+    }
+}
+
+impl AccountQuotas {
+    fn values(&self) -> [(&'static str, Option<u64>); 13] {
+        [
+            ("sandboxes", self.sandboxes),
+            ("vcpus", self.vcpus),
+            ("memory_mb", self.memory_mb),
+            ("disk_mb", self.disk_mb),
+            ("snapshots", self.snapshots),
+            ("snapshots_mb", self.snapshots_mb),
+            ("templates", self.templates),
+            ("execution_logs_mb", self.execution_logs_mb),
+            ("idempotency_mb", self.idempotency_mb),
+            ("events_mb", self.events_mb),
+            ("posted_events_mb", self.posted_events_mb),
+            ("connections", self.connections),
+            ("streams", self.streams),
+        ]
+    }
+
+    /// Which of the quotas that refuse it has.
+    fn named(&self, account: &str) -> OwnQuotas {
+        let all = [
+            (Quota::Sandboxes, self.sandboxes),
+            (Quota::Vcpus, self.vcpus),
+            (Quota::Memory, self.memory_mb),
+            (Quota::Disk, self.disk_mb),
+            (Quota::Snapshots, self.snapshots),
+            (Quota::SnapshotBytes, self.snapshots_mb),
+            (Quota::Templates, self.templates),
+            (Quota::ExecutionLogs, self.execution_logs_mb),
+            (Quota::Connections, self.connections),
+            (Quota::Streams, self.streams),
+        ];
+        let quotas = all.into_iter().filter(|(_, own)| own.is_some()).map(|(quota, _)| quota).collect();
+        OwnQuotas { account: account.to_owned(), quotas }
     }
 }

@@ -1,12 +1,12 @@
 //! `[resources]`: which resources a request may ask for.
 
-use anyhow::Result;
 use api::Resources;
 use api::bounds::{CPU, DISK_MB, MEMORY_MB};
 use rules::ConfigRules;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
+use super::problems::Problems;
 
 /// A process needs some memory before it can run out of it.
 const LEAST_MEMORY_MB: u32 = 128;
@@ -36,16 +36,16 @@ impl Default for Minimum {
 }
 
 impl RequestedResources {
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<(), Problems> {
         let Minimum { cpu, memory_mb, disk_mb } = self.minimum;
-        for (key, value, least, most) in [
+        let bounds = [
             ("cpu", cpu, 1, CPU[0]),
             ("memory_mb", memory_mb, LEAST_MEMORY_MB, MEMORY_MB.min),
             ("disk_mb", disk_mb, LEAST_DISK_MB, DISK_MB.min),
-        ] {
-            within(&format!("resources.minimum.{key}"), value.into(), least.into(), most.into())?;
-        }
-        Ok(())
+        ];
+        Problems::of(bounds.into_iter().map(|(key, value, least, most)| {
+            within(&format!("resources.minimum.{key}"), value.into(), least.into(), most.into())
+        }))
     }
 
     /// The rules of creates.
@@ -89,5 +89,7 @@ mod tests {
             let error = read(text).check().unwrap_err().to_string();
             assert!(error.contains(key) && error.contains(allowed), "{error}");
         }
+        let all = read("minimum = { cpu = 3, memory_mb = 64, disk_mb = 9999 }").check().unwrap_err();
+        assert_eq!(all.lines().count(), 3, "{all}");
     }
 }

@@ -8,6 +8,7 @@ use archive::{Credentials, Location, S3Options, Secrets, WithoutCode};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
+use super::problems::Problems;
 
 /// Key, type and meaning, for the reference.
 pub(super) const ROWS: &[(&str, &str, &str)] = &[
@@ -99,24 +100,45 @@ impl fmt::Debug for Secret {
 }
 
 impl SnapshotStore {
-    pub fn check(&self) -> Result<()> {
-        within("snapshots.local_hours", self.local_hours, 0, 10 * 365 * 24)?;
+    pub fn check(&self) -> Result<(), Problems> {
+        Problems::of([
+            within("snapshots.local_hours", self.local_hours, 0, 10 * 365 * 24),
+            self.check_store(),
+            self.check_credentials(),
+            self.check_endpoint(),
+        ])
+    }
+
+    fn check_store(&self) -> Result<()> {
         let has_store = self.location()?.is_some();
         ensure!(
             has_store || self.local_hours == 0,
             "snapshots.local_hours is {}, but snapshots.store names no object store",
             self.local_hours
         );
+        Ok(())
+    }
+
+    fn check_credentials(&self) -> Result<()> {
         ensure!(
             self.access_key_id.is_empty() == self.secret_access_key.0.is_empty(),
             "snapshots.access_key_id and snapshots.secret_access_key must be set together"
         );
+        Ok(())
+    }
+
+    fn check_endpoint(&self) -> Result<()> {
         let endpoint = &self.endpoint;
         ensure!(
             endpoint.is_empty() || endpoint.starts_with("https://") || endpoint.starts_with("http://"),
             "snapshots.endpoint is '{endpoint}'; it must be a URL such as https://s3.example.com"
         );
         Ok(())
+    }
+
+    /// Whether the file of the configuration has a secret.
+    pub fn has_secret(&self) -> bool {
+        !self.secret_access_key.0.is_empty()
     }
 
     /// Where copies are stored; `None` if snapshots stay on this host only.

@@ -5,6 +5,8 @@ use net::{Pool, Upstreams};
 use super::values::{LogFormat, Tls};
 use super::*;
 
+const DEFAULT_SIZE: api::Resources = api::Resources { cpu: 2, memory_mb: 4096, disk_mb: 10_240 };
+
 #[test]
 fn an_empty_file_is_the_defaults() {
     let config = parse("").unwrap();
@@ -153,7 +155,7 @@ accounts.acme = { streams = 5 }
         ("http.tls_key is missing; …", Some(2)),
         ("images.\"a:1\": image source 'x' is invalid", Some(6)),
         ("in images.accounts.\"acme\".allow: 'x' is no pattern", Some(8)),
-        ("in quotas.accounts.\"acme\": quotas.streams is 5", Some(10)),
+        ("quotas.accounts.\"acme\".streams is 5", Some(10)),
         ("log.level is 'x'", None),
         ("cannot be read: No such file", None),
     ] {
@@ -175,6 +177,88 @@ fn all_errors_are_reported_with_their_lines() {
     let ranges = ranges.unwrap().check().unwrap_err();
     let keys: Vec<String> = ranges.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
     assert_eq!(keys, ["http.max_connections", "mcp.max_sessions", "pool.\"a\""]);
+}
+
+/// The beginnings of the lines.
+fn reported(text: &str) -> Vec<String> {
+    let problems = parse(text).and_then(|config| config.check()).unwrap_err();
+    let problems = problems.at_lines(|message| keys::line_of_message(text, message));
+    problems.lines().map(|line| line.split([';', ',']).next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_error_of_a_table_is_reported() {
+    let files = reported("[http]\ntls = \"files\"");
+    assert_eq!(files, ["line 1: http.tls_cert is missing", "line 1: http.tls_key is missing"]);
+    let names = reported("[http]\ntls_names = [\"a b\", \"ok.example\", \"c:1\"]");
+    assert_eq!(names, ["line 2: http.tls_names has 'a b'", "line 2: http.tls_names has 'c:1'"]);
+    let networks = reported("[egress]\nallow_private = [\"10.0.0.0/33\"]\nclosed = [\"example.com\"]");
+    assert_eq!(
+        networks,
+        ["line 2: egress.allow_private has '10.0.0.0/33'", "line 3: egress.closed has 'example.com'"]
+    );
+}
+
+#[test]
+fn bad_words_hide_neither_others_nor_errors_of_other_tables() {
+    let text = "[http]\ntls = \"fils\"\ntls_cert = \"/c\"\n[log]\nformat = \"xml\"\n[isolation]\nminimum = \"vm\"\n\
+                [isolation.accounts.\"acme\"]\ndefault = \"vm\"\n[mcp]\nmax_sessions = 0";
+    assert_eq!(
+        reported(text),
+        [
+            // Without a known word nothing is said of http.tls_cert.
+            "line 2: http.tls is 'fils'",
+            "line 5: log.format is 'xml'",
+            "line 7: isolation.minimum is 'vm'",
+            "line 9: isolation.accounts.acme.default: unknown variant `vm`",
+            "line 11: mcp.max_sessions is 0",
+        ]
+    );
+}
+
+#[test]
+fn an_empty_directory_is_an_error() {
+    assert_eq!(
+        reported("data_dir = \"\"\nrun_dir = \"\""),
+        ["line 1: data_dir is ''", "line 2: run_dir is ''"]
+    );
+}
+
+#[test]
+fn two_listeners_have_two_addresses() {
+    for (text, keys) in [
+        ("[http]\nlisten = \"127.0.0.1:8080\"", &["http.redirect_listen"][..]),
+        ("[http]\nlisten = \"0.0.0.0:80\"\nredirect_listen = \"127.0.0.1:80\"", &["http.redirect_listen"]),
+        ("[metrics]\nlisten = \"127.0.0.1:8443\"", &["metrics.listen"]),
+        ("[metrics]\nlisten = \"127.0.0.1:8080\"", &["metrics.listen"]),
+        // Any free ports.
+        ("[http]\nlisten = \"127.0.0.1:0\"\nredirect_listen = \"127.0.0.1:0\"", &[]),
+        ("[http]\nlisten = \"[::1]:8080\"", &[]),
+        // There is no redirect.
+        ("[http]\nlisten = \"127.0.0.1:8080\"\ntls = \"off\"", &[]),
+        // The service does without metrics then.
+        ("[http]\nlisten = \"127.0.0.1:9464\"", &[]),
+    ] {
+        let checked = parse(text).unwrap().check().err().into_iter().flatten();
+        let named: Vec<String> =
+            checked.map(|problem| problem.message.split(' ').next().unwrap().to_owned()).collect();
+        assert_eq!(named, keys, "{text}");
+    }
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_named() {
+    for (text, message) in [
+        ("[http]\nlisten = \"a\"\nlisten = \"b\"", "line 3: this is not valid TOML: duplicate key: 'listen'"),
+        (
+            "[http]\nlisten = \"a\"\n[log]\n[http]\ntls = \"off\"",
+            "line 4: this is not valid TOML: duplicate key: 'http'",
+        ),
+    ] {
+        assert_eq!(parse(text).unwrap_err().to_string(), message);
+    }
+    let secret = parse("[snapshots]\nsecret_access_key = abc.def").unwrap_err().to_string();
+    assert!(!secret.contains("abc"), "{secret}");
 }
 
 #[test]
@@ -397,7 +481,11 @@ fn quotas_of_an_account_override_those_of_all() {
     let error =
         parse("[quotas.accounts.\"acme\"]\nstreams = 9000000000000000000").unwrap().check().unwrap_err();
     assert!(
-        format!("{error:#}").contains("quotas.accounts.\"acme\"")
-            && format!("{error:#}").contains("quotas.streams")
+        error.to_string().starts_with("quotas.accounts.\"acme\".streams is 9000000000000000000"),
+        "{error}"
     );
+    // The operator changes that of the account.
+    let exceeded = acme.admit(rules::AccountUsage { sandboxes: 9, ..Default::default() }, DEFAULT_SIZE);
+    assert_eq!(exceeded.unwrap_err().key, "quotas.accounts.\"acme\".sandboxes");
+    assert_eq!(acme.connect(5_000).unwrap_err().key, "quotas.connections");
 }

@@ -195,8 +195,8 @@ pub fn of_quota(error: &QuotaExceeded) -> ApiError {
 
 /// A rate limit is used up.
 pub fn rate_limited(refused: &Refused) -> ApiError {
-    let Refused { limit, retry_after_s, .. } = *refused;
-    ApiError::refused(RefusalCode::RateLimited, "rate limit exceeded", limit, retry_after_s)
+    let Refused { limit, retry_after_s, .. } = refused;
+    ApiError::refused(RefusalCode::RateLimited, "rate limit exceeded", limit.clone(), *retry_after_s)
 }
 
 fn exhausted(why: impl Display, by: impl Into<RefusedBy>) -> ApiError {

@@ -39,7 +39,7 @@ impl From<RefusalCode> for ErrorCode {
 }
 
 /// What refuses a request for now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefusedBy {
     Limit(ReachedLimit),
     Condition(Condition),
@@ -111,7 +111,7 @@ impl ApiError {
         retry_after_s: u64,
     ) -> Self {
         let by = by.into();
-        let message = match by {
+        let message = match &by {
             RefusedBy::Limit(limit) => format!("{why}; {limit}; try again in {retry_after_s} s"),
             RefusedBy::Condition(_) => format!("{why}; try again in {retry_after_s} s"),
         };

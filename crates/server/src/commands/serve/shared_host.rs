@@ -40,9 +40,11 @@ mod tests {
         let [none, some] = [Quotas::default(), Quotas { vcpus: Some(8), ..Quotas::default() }];
         let table = |default, own| QuotaTable { default, accounts: [("one".to_owned(), own)].into() };
         let accounts: Vec<Arc<str>> = vec!["one".into(), "two".into(), "three".into()];
-        for (default, own, expected) in [(none, none, 3), (none, some, 2), (some, none, 1), (some, some, 0)] {
-            assert_eq!(without_quotas(&table(default, own), &accounts), expected);
+        for (default, own, expected) in
+            [(&none, &none, 3), (&none, &some, 2), (&some, &none, 1), (&some, &some, 0)]
+        {
+            assert_eq!(without_quotas(&table(default.clone(), own.clone()), &accounts), expected);
         }
-        assert_eq!(without_quotas(&table(none, none), &accounts[..1]), 0);
+        assert_eq!(without_quotas(&table(none.clone(), none), &accounts[..1]), 0);
     }
 }
