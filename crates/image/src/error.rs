@@ -23,11 +23,11 @@ pub enum ImageError {
     #[error("image name '{}' is not allowed: {reason}", name.escape_debug())]
     BadName { name: String, reason: String },
     #[error(
-        "image source '{}' is invalid: {source}; allowed: REGISTRY/NAME:TAG (such as docker.io/library/ubuntu:24.04), \
+        "image source '{}' is invalid: {reason}; allowed: REGISTRY/NAME:TAG (such as docker.io/library/ubuntu:24.04), \
          oci-layout:DIR[:TAG], rootfs:TAR, rootfs:DIR and debian:SUITE+PACKAGE+…",
         text.escape_debug()
     )]
-    BadSource { text: String, source: Arc<dyn Error + Send + Sync> },
+    BadSource { text: String, reason: String },
     /// The account that has caused the pull may not pull more today.
     #[error("account '{}' may not pull more: {}", account.escape_debug(), reached.limit())]
     PullQuota { account: String, reached: PullQuotaReached },
@@ -92,6 +92,8 @@ pub enum FailureKind {
     NotFound,
     /// The source requires credentials, or rejected them.
     Denied,
+    /// The operator's file of logins cannot be used.
+    Credentials,
     /// A client has named a registry whose address is not public.
     Closed,
     /// The content has a wrong digest, is hostile, or has an unsupported form.

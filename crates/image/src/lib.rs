@@ -32,6 +32,6 @@ pub use error::{Failure, FailureKind, ImageError};
 pub use image::{Image, ImageConfig};
 pub use images::{Collected, Eviction, Images, Options};
 pub use limits::Limits;
-pub use oci::RegistryOptions;
+pub use oci::{BadCredentials, RegistryOptions, check_credentials};
 pub use progress::{Progress, ProgressFn, Stage};
 pub use source::{LayoutSelect, Source};

@@ -26,6 +26,7 @@ use crate::progress::Stage;
 use crate::source::LayoutSelect;
 use crate::unpack::Whiteouts;
 
+pub use credentials::{BadCredentials, check_credentials};
 pub use registry::RegistryOptions;
 pub(crate) use unreachable::UnreachableRegistries;
 

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use crate::error::ImageError;
 
@@ -55,7 +54,7 @@ impl FromStr for Source {
         };
         parsed.map_err(|cause| ImageError::BadSource {
             text: text.chars().take(200).collect(),
-            source: Arc::from(cause),
+            reason: cause.to_string(),
         })
     }
 }

@@ -44,6 +44,10 @@ pub enum TlsError {
     File { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{path} has no {what} in PEM: a line such as -----BEGIN {begin}----- is missing")]
     Missing { path: PathBuf, what: &'static str, begin: &'static str },
+    #[error(
+        "the private key in {path} is encrypted; it must be stored without a passphrase: openssl pkey -in {path} -out NEW_FILE"
+    )]
+    EncryptedKey { path: PathBuf },
     #[error("{path} is not valid PEM: {source}")]
     NotPem { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("the certificate in {certificate} and the key in {key} do not work together: {source}")]
@@ -54,6 +58,20 @@ pub enum TlsError {
         "cannot create a certificate for the names {names:?}: {source}; they have to be DNS names or IP addresses"
     )]
     BadNames { names: Vec<String>, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+impl TlsError {
+    /// The file that is at fault, if it is one alone.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. }
+            | Self::Missing { path, .. }
+            | Self::EncryptedKey { path }
+            | Self::NotPem { path, .. }
+            | Self::NotX509 { path } => Some(path),
+            Self::Unusable { .. } | Self::BadNames { .. } => None,
+        }
+    }
 }
 
 /// The certificate in use.

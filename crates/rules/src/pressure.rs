@@ -59,7 +59,9 @@ impl Shortage {
 
     pub fn limit(&self) -> ReachedLimit {
         let (value, counts) = match *self {
-            Self::Disk { needed_mb, .. } => (needed_mb, "MB of free disk for new work"),
+            Self::Disk { needed_mb, .. } => {
+                (needed_mb, "MB of free disk for new work, one and a half times the reserve")
+            }
             Self::Memory { reserve_mb, .. } => (reserve_mb, "MB of available memory for new work"),
         };
         ReachedLimit::set_by_operator(value, counts, self.key())
@@ -175,6 +177,15 @@ mod tests {
             seen.push(pressure == Pressure::Low);
         }
         assert_eq!(seen, [false, false, false, true, true, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_shortage_of_disk_says_how_its_limit_follows_from_the_reserve() {
+        let needed_mb = Watermarks::of_reserve(63_000 * MB).high / MB;
+        let shortage = Shortage::Disk { free_mb: 59_089, needed_mb }.to_string();
+        let limit = "the limit is 94500 MB of free disk for new work, one and a half times the reserve (the operator sets \
+                     capacity.reserve_disk_mb)";
+        assert!(shortage.ends_with(limit), "{shortage}");
     }
 
     #[test]

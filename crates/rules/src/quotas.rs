@@ -288,7 +288,6 @@ impl Quotas {
     }
 }
 
-
 impl AccountUsage {
     /// What counts in the quota of disk, in megabytes. Retained bytes are rounded up once for the account.
     pub fn disk_mb(&self) -> u64 {

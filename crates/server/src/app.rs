@@ -130,7 +130,14 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         copies,
     };
     let (engine, recovered) = Engine::open(parts, settings).await?;
-    tracing::info!(?recovered, "the engine is ready");
+    tracing::info!(
+        running = recovered.running,
+        paused = recovered.paused,
+        hibernated = recovered.hibernated,
+        stopped = recovered.stopped,
+        orphans = recovered.orphans,
+        "the engine is ready"
+    );
     Ok(Opened { engine, driver, store, network, isolation: policy, missing_isolations: missing })
 }
 
@@ -210,8 +217,8 @@ fn require_any(data_dir: &Path, files: &[&str]) -> Result<()> {
         }
     }
     bail!(
-        "no data of sandboxd in '{}': there is no {}; set the right directory with --data-dir, SANDBOXD_DATA_DIR or \
-         data_dir in the configuration file",
+        "no data of sandboxd in '{}': there is no {}; start the service first, which creates it, or set the right directory with \
+         --data-dir, SANDBOXD_DATA_DIR or data_dir in the configuration file",
         data_dir.display(),
         files.join(" or ")
     )

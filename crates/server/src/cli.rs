@@ -99,6 +99,8 @@ pub enum KeyFormat {
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
     /// Create a key and print it; it cannot be shown again
+    // The generated text has flags that were given in the environment, as if they were required.
+    #[command(override_usage = "sandboxd key create --account <NAME> --scopes <SCOPES> [OPTIONS]")]
     Create {
         /// Account whose sandboxes the key can use; a new name creates the account
         #[arg(long, value_name = "NAME")]
@@ -109,11 +111,11 @@ pub enum KeyCommand {
         /// Add a note, such as who uses the key
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
-        /// End the key after this time: 90d, 12h, 30m [default: never]
+        /// End the key after this time: 90d, 2w, 12h, 30m [default: never]
         #[arg(long, value_name = "TIME")]
         expires: Option<KeyLifetime>,
-        /// Limit the key to this number of requests of each kind per minute, or not at all [default: as its account]
-        #[arg(long, value_name = "none|N", default_value_t, hide_default_value = true)]
+        /// Limit the key to N requests of each kind per minute, not at all, or as its account [default: account]
+        #[arg(long, value_name = "account|none|N", default_value_t, hide_default_value = true)]
         limits: KeyLimits,
         /// Print the key in the form of this service, or in the one that clients of E2B accept
         #[arg(long, value_name = "FORMAT", default_value = "native")]
@@ -130,6 +132,9 @@ pub enum KeyCommand {
         /// Id of the key, as shown by 'sandboxd key list', or the key itself
         id: String,
     },
+    /// Name the command that ends a key, because keys are not deleted
+    #[command(hide = true, alias = "remove")]
+    Delete { id: Option<String> },
 }
 
 #[derive(Debug, Subcommand)]
@@ -252,6 +257,19 @@ mod tests {
             format!("{} to {}", DISK_MB.min, DISK_MB.max),
         ] {
             assert!(help.contains(&bounds), "{bounds}: {help}");
+        }
+    }
+
+    #[test]
+    fn the_usage_of_a_new_key_has_only_its_own_flags() {
+        let error = Cli::try_parse_from(["sandboxd", "--config", "/x", "key", "create", "--account", "a"]);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("--scopes <SCOPES>") && !text.contains("--config"), "{text}");
+        let mut cli = Cli::command();
+        let key = cli.find_subcommand_mut("key").unwrap();
+        let help = key.find_subcommand_mut("create").unwrap().render_long_help().to_string();
+        for limits in ["account|none|N", "[default: account]", "2w"] {
+            assert!(help.contains(limits), "{help}");
         }
     }
 }

@@ -28,10 +28,10 @@ pub struct NewKey {
     /// Add a note, such as who uses the key
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
-    /// End the key after this time: 90d, 12h, 30m [default: never]
+    /// End the key after this time: 90d, 2w, 12h, 30m [default: never]
     #[arg(long, value_name = "TIME")]
     pub expires: Option<String>,
     /// Limit the key to this number of requests of each kind per minute, or not at all [default: as its account]
-    #[arg(long, value_name = "none|N")]
+    #[arg(long, value_name = "account|none|N")]
     pub limits: Option<String>,
 }

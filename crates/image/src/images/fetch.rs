@@ -161,6 +161,7 @@ fn short_reason(failure: &Failure) -> String {
         FailureKind::Unreachable => "cannot be reached",
         FailureKind::NotFound => "does not exist",
         FailureKind::Denied => "requires a login",
+        FailureKind::Credentials => "has no usable login",
         FailureKind::Closed => "has no public address",
         FailureKind::Refused => "has invalid content",
         FailureKind::TooBig => "is too big",

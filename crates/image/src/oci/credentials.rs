@@ -41,19 +41,41 @@ pub(super) fn default_path() -> Option<PathBuf> {
     Some(dir.join("config.json"))
 }
 
-pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<RegistryAuth, Fault> {
-    let Some(path) = path else { return Ok(RegistryAuth::Anonymous) };
+/// The operator's file of logins cannot be used. The text has no value of the file, which can be a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct BadCredentials {
+    pub path: PathBuf,
+    pub reason: String,
+}
+
+/// Whether a file of logins can be read. One that is missing has none.
+pub fn check_credentials(path: &Path) -> Result<(), BadCredentials> {
+    read(path).map(drop)
+}
+
+/// The file, if it is there.
+fn read(path: &Path) -> Result<Option<ConfigFile>, BadCredentials> {
+    let bad = |reason: String| BadCredentials { path: path.to_owned(), reason };
     let mut text = String::new();
     match std::fs::File::open(path).and_then(|file| file.take(CONFIG_BYTES).read_to_string(&mut text)) {
         Ok(_) => {}
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(RegistryAuth::Anonymous),
-        Err(e) => return Err(Fault::io(format!("read {}", path.display()))(e)),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(bad(format!("cannot be read: {e}"))),
     }
-    let login_error = |why: String| Fault::new(FailureKind::Denied, format!("{}: {why}", path.display()));
-    // The text of the error could show a value, which can be a secret.
-    let config: ConfigFile = serde_json::from_str(&text).map_err(|e| {
-        login_error(format!("cannot be read: line {}, column {} is malformed", e.line(), e.column()))
-    })?;
+    // The text of the error could show a value.
+    let malformed = |e: serde_json::Error| {
+        bad(format!("cannot be read: line {}, column {} is malformed", e.line(), e.column()))
+    };
+    serde_json::from_str(&text).map(Some).map_err(malformed)
+}
+
+pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<RegistryAuth, Fault> {
+    let Some(path) = path else { return Ok(RegistryAuth::Anonymous) };
+    let found = read(path).map_err(|bad| Fault::new(FailureKind::Credentials, bad.to_string()))?;
+    let Some(config) = found else { return Ok(RegistryAuth::Anonymous) };
+    let login_error =
+        |why: String| Fault::new(FailureKind::Credentials, format!("{}: {why}", path.display()));
     let names = [reference.registry(), reference.resolve_registry()];
     let is_this_registry = |key: &str| names.contains(&host(key));
     if let Some((_, helper)) = config.cred_helpers.iter().find(|(key, _)| is_this_registry(key)) {
@@ -130,6 +152,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_checked_without_showing_its_values() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.json");
+        assert_eq!(check_credentials(&path), Ok(()));
+        std::fs::write(&path, "{\"auths\": {}}").unwrap();
+        assert_eq!(check_credentials(&path), Ok(()));
+        std::fs::write(&path, "{\"auths\":\n {\"quay.io\": \"hunter2\"}}").unwrap();
+        let bad = check_credentials(&path).unwrap_err().to_string();
+        assert!(bad.contains("config.json: cannot be read: line 2, column"), "{bad}");
+        assert!(!bad.contains("hunter2"), "{bad}");
+    }
+
+    #[test]
     fn unusable_logins_are_reported_without_their_secrets() {
         for (text, reason) in [
             (r#"{"credHelpers": {"quay.io": "pass"}}"#, "credential helper 'pass'"),
@@ -140,7 +175,7 @@ mod tests {
             (r#"{"auths": {"quay.io": "hunter2"}}"#, "cannot be read: line 1"),
         ] {
             let fault = find_in(text, "quay.io/x").expect_err(text);
-            assert_eq!(fault.kind, FailureKind::Denied);
+            assert_eq!(fault.kind, FailureKind::Credentials);
             let text = fault.to_string();
             assert!(text.contains(reason) && !text.contains("hunter2"), "{text}");
         }

@@ -37,15 +37,25 @@ pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(chain)
 }
 
+/// What the PEM of an encrypted key has: in its first line (PKCS#8), or in a header.
+const ENCRYPTED: [&str; 2] = ["-----BEGIN ENCRYPTED PRIVATE KEY-----", "Proc-Type: 4,ENCRYPTED"];
+
 /// The first private key in a file: PKCS#8, PKCS#1 or SEC1.
 pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    match PrivateKeyDer::from_pem_slice(&bytes(path)?) {
+    let text = bytes(path)?;
+    match PrivateKeyDer::from_pem_slice(&text) {
         Ok(key) => Ok(key),
+        Err(_) if is_encrypted(&text) => Err(TlsError::EncryptedKey { path: path.to_owned() }),
         Err(pem::Error::NoItemsFound) => {
             Err(TlsError::Missing { path: path.to_owned(), what: "private key", begin: "PRIVATE KEY" })
         }
         Err(e) => Err(not_pem(path, e)),
     }
+}
+
+fn is_encrypted(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    ENCRYPTED.iter().any(|mark| text.contains(mark))
 }
 
 fn not_pem(path: &Path, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TlsError {
@@ -76,4 +86,26 @@ pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
     file.as_file().sync_all().map_err(failed)?;
     file.persist(path).map_err(|e| failed(e.error))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_encrypted_key_is_named_as_such() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key.pem");
+        let pkcs8 = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIFHDBO\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        let pkcs1 = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nMIIF\n\
+                     -----END RSA PRIVATE KEY-----\n";
+        for text in [pkcs8, pkcs1] {
+            fs::write(&path, text).unwrap();
+            let error = key(&path).unwrap_err();
+            assert!(error.to_string().contains("is encrypted"), "{error}");
+            assert_eq!(error.file(), Some(&*path));
+        }
+        fs::write(&path, "").unwrap();
+        assert!(key(&path).unwrap_err().to_string().contains("has no private key"));
+    }
 }

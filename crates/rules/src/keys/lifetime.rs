@@ -1,10 +1,10 @@
-//! How long a key is valid: `90d`, `12h`, `30m`, `45s`.
+//! How long a key is valid: `90d`, `2w`, `12h`, `30m`, `45s`.
 
 use std::str::FromStr;
 
 const SECOND_MS: u64 = 1000;
-const UNITS: [(char, u64); 4] =
-    [('s', SECOND_MS), ('m', 60 * SECOND_MS), ('h', 3600 * SECOND_MS), ('d', DAY_MS)];
+const UNITS: [(char, u64); 5] =
+    [('s', SECOND_MS), ('m', 60 * SECOND_MS), ('h', 3600 * SECOND_MS), ('d', DAY_MS), ('w', 7 * DAY_MS)];
 const DAY_MS: u64 = 24 * 3600 * SECOND_MS;
 /// Ten years. A key that lives longer is one without an end.
 const MAX_MS: u64 = 3650 * DAY_MS;
@@ -18,7 +18,7 @@ pub struct KeyLifetime {
 /// The text is no lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "allowed: a whole number of seconds, minutes, hours or days, such as 45s, 30m, 12h or 90d; at most 3650d"
+    "allowed: a whole number of seconds, minutes, hours, days or weeks, such as 45s, 30m, 12h, 90d or 2w; at most 3650d"
 )]
 pub struct BadLifetime;
 
@@ -49,14 +49,27 @@ mod tests {
             ("30m", 1_800_000),
             ("12h", 43_200_000),
             ("90d", 7_776_000_000),
+            ("2w", 1_209_600_000),
             ("3650d", 315_360_000_000),
         ] {
             let lifetime: KeyLifetime = text.parse().unwrap();
             assert_eq!(lifetime.ms, ms, "{text}");
         }
-        for wrong in
-            ["", "d", "90", "0d", "-1d", "+1d", "1.5h", "90 d", "3651d", "1w", "99999999999999999999d", "9é"]
-        {
+        for wrong in [
+            "",
+            "d",
+            "90",
+            "0d",
+            "-1d",
+            "+1d",
+            "1.5h",
+            "90 d",
+            "3651d",
+            "522w",
+            "1y",
+            "99999999999999999999d",
+            "9é",
+        ] {
             assert_eq!(wrong.parse::<KeyLifetime>(), Err(BadLifetime), "{wrong}");
         }
     }

@@ -18,7 +18,9 @@ use crate::wall_clock::now;
 pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
     let store = match &command {
         KeyCommand::Create { .. } => open_store(config)?,
-        KeyCommand::List { .. } | KeyCommand::Revoke { .. } => open_existing_store(config)?,
+        KeyCommand::List { .. } | KeyCommand::Revoke { .. } | KeyCommand::Delete { .. } => {
+            open_existing_store(config)?
+        }
     };
     let done = carry_out(&store, command).await;
     store.close().await;
@@ -58,8 +60,15 @@ async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
             };
             println!("{id} is revoked");
         }
+        KeyCommand::Delete { id } => bail!(not_deleted(id)),
     }
     Ok(())
+}
+
+/// The message does not repeat a key.
+fn not_deleted(id: Option<String>) -> String {
+    let id = id.filter(|id| KeyText::parse_any(id).is_err()).unwrap_or_else(|| "ID".to_owned());
+    format!("keys are not deleted, because their records are kept; 'sandboxd key revoke {id}' ends a key")
 }
 
 /// The id of a key that is given by its id, or by its text, as a key that leaked is.
@@ -150,6 +159,14 @@ mod tests {
         let other = new_text();
         let error = id_of(&store, other.as_str().to_owned()).await.unwrap_err().to_string();
         assert!(!error.contains(other.as_str()), "{error}");
+    }
+
+    #[test]
+    fn a_delete_names_the_command_that_revokes() {
+        let of = |id: &str| not_deleted(Some(id.to_owned()));
+        assert!(of("key_1").contains("'sandboxd key revoke key_1'"));
+        let text = new_text();
+        assert!(of(text.as_str()).contains("'sandboxd key revoke ID'"));
     }
 
     #[test]

@@ -35,6 +35,12 @@ pub fn unconfirmed_image(
     known: &KnownImages,
     failures: Option<&[Failure]>,
 ) -> ApiError {
+    if let Some(failures) = failures
+        && lacks_credentials(failures)
+    {
+        return bad_credentials(name)
+            .with_cause(ImageError::AllFailed { name: reference.to_string(), failures: failures.to_vec() });
+    }
     let cause = failures
         .map(|failures| ImageError::AllFailed { name: reference.to_string(), failures: failures.to_vec() });
     let why = match failures {
@@ -118,6 +124,7 @@ impl From<ImageError> for ApiError {
                 ApiError::refused(RefusalCode::RateLimited, &error, limit, PULLS_RETRY_S)
             }
             ImageError::BadName { .. } | ImageError::BadSource { .. } => return config(error.to_string()),
+            ImageError::AllFailed { name, failures } if lacks_credentials(failures) => bad_credentials(name),
             ImageError::AllFailed { name, failures } => {
                 let message =
                     format!("image {} is not available: {}", rules::quoted(name), why_not(failures));
@@ -135,12 +142,28 @@ impl From<ImageError> for ApiError {
     }
 }
 
+/// Whether a source was not asked because the operator's file of logins cannot be used.
+fn lacks_credentials(failures: &[Failure]) -> bool {
+    failures.iter().any(|failure| failure.kind == FailureKind::Credentials)
+}
+
+/// A fault of this service. The path of the file and the place in it are only in the log.
+fn bad_credentials(name: &str) -> ApiError {
+    let message = format!(
+        "image {} is not available: the operator's credentials for its registry cannot be read; the operator can find the cause in the \
+         log by the id of this request",
+        rules::quoted(name)
+    );
+    ApiError::new(ErrorCode::InternalError, message)
+}
+
 /// Whether a retry can succeed: at least one of the failures is temporary.
 fn may_pass(failures: &[Failure]) -> bool {
     failures.iter().any(|failure| match failure.kind {
         FailureKind::Unreachable | FailureKind::TooSlow | FailureKind::Tool | FailureKind::Io => true,
         FailureKind::NotFound
         | FailureKind::Denied
+        | FailureKind::Credentials
         | FailureKind::Closed
         | FailureKind::Refused
         | FailureKind::TooBig => false,
@@ -155,6 +178,7 @@ fn why_not(failures: &[Failure]) -> String {
             FailureKind::Unreachable => "its source cannot be reached",
             FailureKind::NotFound => "its source does not have it",
             FailureKind::Denied => "its source denies access to it",
+            FailureKind::Credentials => "the operator's credentials for its source cannot be read",
             FailureKind::Closed => {
                 "its registry, or a server that this names, has no public address, and images.private_registries of the service does \
                  not list it"

@@ -131,12 +131,18 @@ fn image_errors_depend_on_whether_a_retry_can_help() {
         assert!(error.cause_text().unwrap().contains("/of/the/host"), "the operator finds it in the log");
         (error.code, error.retry_after_s)
     };
-    use FailureKind::{Closed, Denied, Io, NotFound, Refused, TooBig, TooSlow, Tool, Unreachable};
+    use FailureKind::{
+        Closed, Credentials, Denied, Io, NotFound, Refused, TooBig, TooSlow, Tool, Unreachable,
+    };
     for temporary in [&[Unreachable][..], &[NotFound, Unreachable], &[Io, TooBig], &[Tool], &[TooSlow]] {
         assert_eq!(failed(temporary), (ErrorCode::ResourceExhausted, Some(30)), "{temporary:?}");
     }
     for lasting in [&[NotFound][..], &[NotFound, Denied], &[Refused], &[TooBig], &[Closed]] {
         assert_eq!(failed(lasting), (ErrorCode::InvalidConfig, None), "{lasting:?}");
+    }
+    // The operator has to mend it.
+    for fault in [&[Credentials][..], &[NotFound, Credentials], &[Unreachable, Credentials]] {
+        assert_eq!(failed(fault), (ErrorCode::InternalError, None), "{fault:?}");
     }
     let reached = rules::PullQuotaReached { allowed: 5, retry_after_s: 60 };
     let quota = ApiError::from(ImageError::PullQuota { account: "one".to_owned(), reached });
