@@ -35,3 +35,4 @@ pub use limits::Limits;
 pub use oci::{BadCredentials, RegistryOptions, check_credentials};
 pub use progress::{Progress, ProgressFn, Stage};
 pub use source::{LayoutSelect, Source};
+pub use store::is_stored;

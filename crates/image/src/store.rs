@@ -198,7 +198,7 @@ impl Store {
     }
 
     fn record_path(&self, name: &str) -> PathBuf {
-        self.root.join("images").join(format!("{}.json", encode(name)))
+        record_path(&self.root, name)
     }
 
     fn build_path(&self, key: &str) -> PathBuf {
@@ -246,6 +246,15 @@ pub(crate) fn tree_bytes(dir: &Path) -> io::Result<u64> {
 
 /// Encodes an image name as a file name: a byte that is not a letter, digit, dot, dash or underscore becomes `%` and
 /// two digits. If that is too long, the name is `%%` and a digest.
+fn record_path(root: &Path, name: &str) -> PathBuf {
+    root.join("images").join(format!("{}.json", encode(name)))
+}
+
+/// Whether the image directory `root`, which need not exist, has an image of this name. Changes nothing.
+pub fn is_stored(root: &Path, name: &str) -> bool {
+    record_path(root, name).is_file()
+}
+
 fn encode(name: &str) -> String {
     let is_literal = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let encoded: String = name

@@ -252,7 +252,12 @@ pub fn open_images(config: &Config) -> Result<Images> {
         false => RegistryOptions { docker_config: Some(own.clone()), ..registry },
     };
     let options = image::Options { registry, ..image::Options::default() };
-    Ok(Images::open(&config.data_dir.join(IMAGES), catalogue(config)?, options)?)
+    Ok(Images::open(&images_dir(config), catalogue(config)?, options)?)
+}
+
+/// The directory of the images of this host.
+pub fn images_dir(config: &Config) -> PathBuf {
+    config.data_dir.join(IMAGES)
 }
 
 /// As [`open_images`], for commands that only read or remove images: fails if there is neither a database nor an image.

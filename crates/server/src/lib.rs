@@ -43,6 +43,7 @@ mod request_id;
 mod routes;
 mod service;
 mod sse;
+mod start_check;
 mod stdout;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -52,6 +53,7 @@ use std::process::ExitCode;
 
 use cli::{Command, ConfigCommand, Global};
 use config::Config;
+use start_check::StartCheck;
 
 pub use cli::Cli;
 pub use commands::EXIT_CODE_SANDBOXD_FAILED;
@@ -70,6 +72,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     if let Command::Serve(flags) = &cli.command {
         config = config.with_flags(flags)?;
         logs::start(&config.log);
+        StartCheck::of(&config, config::file(&cli.global)).report()?;
     } else {
         logs::start_quiet();
     }

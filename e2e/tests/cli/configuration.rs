@@ -1,5 +1,6 @@
 //! `sandboxd config check`, and the same errors at a start.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -114,7 +115,9 @@ fn files_that_cannot_be_read_are_errors() {
 fn files_that_a_start_refuses_are_errors() {
     let content = "[http]\ntls = \"files\"\ntls_cert = \"cert.pem\"\ntls_key = \"cert.pem\"\n[images]\n\"mine\" = [\"ubuntu\"]\n";
     let tls = Configuration::new(content);
-    std::fs::write(tls.0.path().join("cert.pem"), "").unwrap();
+    let file = tls.0.path().join("cert.pem");
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let (code, lines) = tls.check();
     assert_eq!((code, lines.len()), (Some(1), 2), "{lines:?}");
     assert!(
@@ -123,6 +126,33 @@ fn files_that_a_start_refuses_are_errors() {
         lines[0]
     );
     assert!(lines[1].starts_with(":6: images.\"mine\": image source 'ubuntu' is invalid"), "{}", lines[1]);
+}
+
+#[test]
+fn a_start_refuses_what_a_check_refuses_beyond_single_values() {
+    let content =
+        "data_dir = \"data\"\nrun_dir = \"run\"\n[isolation.container]\nprogram = \"no-such-runtime\"\n";
+    let configuration = Configuration::new(content);
+    let (code, lines) = configuration.check();
+    assert_eq!((code, lines.len()), (Some(1), 1), "{lines:?}");
+    assert!(lines[0].starts_with(":4: isolation.container.program is 'no-such-runtime'"), "{}", lines[0]);
+    let output = configuration.sandboxd(&["serve"]);
+    assert_eq!(output.status.code(), Some(125));
+    let expected = format!("sandboxd: {}{}\n", configuration.file().display(), lines[0]);
+    assert_eq!(text(&output.stderr), expected);
+    // Nothing was made before the refusal.
+    assert!(!configuration.0.path().join("data").exists());
+}
+
+#[test]
+fn a_warning_is_printed_and_does_not_stop_a_start() {
+    let configuration = Configuration::new("[pool]\n\"ubunto:24.04\" = 2\n");
+    let (code, lines) = configuration.check();
+    assert_eq!((code, lines.len()), (Some(0), 2), "{lines:?}");
+    let expected =
+        ":2: warning: pool.\"ubunto:24.04\" names an image that is neither in the catalogue nor on this host";
+    assert!(lines[0].starts_with(expected), "{}", lines[0]);
+    assert_eq!(lines[1], " is valid");
 }
 
 #[test]

@@ -15,6 +15,8 @@ use crate::config::Config;
 
 const LAUNCHER: &str = "sandbox-launcher";
 const RUNSC: &str = "runsc";
+/// The program of an isolation that the operator leaves to the service.
+const AUTO: &str = "auto";
 /// Runtimes that build the same containers, but slower.
 const SUBSTITUTES: [&str; 2] = ["runc", "crun"];
 
@@ -30,7 +32,7 @@ pub enum Builder {
 impl Builder {
     pub fn of(config: &Config) -> Result<Self> {
         match config.isolation.container.program.as_str() {
-            "auto" => {
+            AUTO => {
                 let launcher = launcher(&super::agent(config)?);
                 launcher.map(Self::Launcher).or_else(|error| substitute().map(Self::Runtime).ok_or(error))
             }
@@ -42,7 +44,7 @@ impl Builder {
 
     /// Whether the launcher is missing, and a runtime is used in its place.
     pub fn is_substitute(&self, config: &Config) -> bool {
-        config.isolation.container.program == "auto" && matches!(self, Self::Runtime(_))
+        config.isolation.container.program == AUTO && matches!(self, Self::Runtime(_))
     }
 
     fn backend(self, config: &Config) -> Result<Box<dyn Backend>> {
@@ -76,7 +78,7 @@ impl InstalledGvisor {
         let own = &config.isolation.gvisor;
         let found = match own.program.as_str() {
             "off" => return Self::Off,
-            "auto" => places(config),
+            AUTO => places(config),
             path => find_program(path).into_iter().collect(),
         };
         let mut unusable = None;
@@ -135,7 +137,7 @@ impl MissingIsolation {
             isolation: Isolation::Container,
             cause: Cause::Configuration,
             reason: "weaker than isolation.minimum".to_owned(),
-            remedy: "set isolation.minimum to \"container\"".to_owned(),
+            remedy: "set isolation.minimum to \"container\", or both isolation.default and isolation.minimum to \"gvisor\"".to_owned(),
         }
     }
 
@@ -183,14 +185,35 @@ impl Isolations {
             backends.insert(Isolation::Gvisor, Box::new(gvisor));
         }
         let available: Vec<Isolation> = backends.keys().copied().collect();
-        let policy = config.isolation.policy(available.clone());
-        if let Some(named) = policy.named().find(|named| !available.contains(named)) {
-            let lack = missing.iter().find(|missing| missing.isolation == named);
-            let why = lack.map(|lack| format!(": {}; {}", lack.reason, lack.remedy)).unwrap_or_default();
-            bail!("[isolation] in the configuration names '{named}', which sandboxes here cannot have{why}");
-        }
+        refuse_missing(config, &missing)?;
+        let policy = config.isolation.policy(available);
         Ok(Self { backends, policy: Arc::new(policy), missing })
     }
+}
+
+/// Fails as [`Isolations::of`] does if the configuration names a program or an isolation that this host lacks. Builds nothing.
+pub fn check(config: &Config) -> Result<()> {
+    let own = &config.isolation;
+    let mut missing = Vec::new();
+    if own.minimum > Isolation::Container {
+        missing.push(MissingIsolation::container());
+    } else if own.container.program != AUTO {
+        Builder::of(config)?;
+    }
+    if own.named().iter().any(|(_, named)| *named == Isolation::Gvisor) {
+        missing.extend(InstalledGvisor::of(config).lack());
+    }
+    refuse_missing(config, &missing)
+}
+
+fn refuse_missing(config: &Config, missing: &[MissingIsolation]) -> Result<()> {
+    for (key, named) in config.isolation.named() {
+        if let Some(MissingIsolation { reason, remedy, .. }) = missing.iter().find(|it| it.isolation == named)
+        {
+            bail!("{key} is '{named}', which sandboxes here cannot have: {reason}; {remedy}");
+        }
+    }
+    Ok(())
 }
 
 /// An installed runtime. An upgrade that installs only the programs of earlier versions must not stop the service.

@@ -82,6 +82,21 @@ impl IsolationTable {
         }))
     }
 
+    /// Each level that the table names, with its key.
+    pub fn named(&self) -> Vec<(String, Isolation)> {
+        let tables = [("images", &self.images), ("accounts", &self.accounts)];
+        let single = tables.into_iter().flat_map(|(table, all)| {
+            all.iter().flat_map(move |(name, own)| {
+                let levels = [("default", own.default), ("minimum", own.minimum)];
+                let levels = levels.into_iter().filter_map(|(key, level)| Some((key, level?)));
+                levels.map(move |(key, level)| (format!("isolation.{table}.\"{name}\".{key}"), level))
+            })
+        });
+        let common = [("default", self.default), ("minimum", self.minimum)];
+        let common = common.map(|(key, level)| (format!("isolation.{key}"), level));
+        common.into_iter().chain(single).collect()
+    }
+
     /// The policy on a host with these backends.
     pub fn policy(&self, available: Vec<Isolation>) -> IsolationPolicy {
         let levels = |of: &BTreeMap<String, Levels>| {

@@ -58,6 +58,15 @@ impl Problems {
         self
     }
 
+    /// Puts a word in front of each message.
+    #[must_use]
+    pub fn with_label(mut self, label: &str) -> Self {
+        for problem in &mut self.list {
+            problem.message = format!("{label}: {}", problem.message);
+        }
+        self
+    }
+
     /// Each error as `FILE:LINE: MESSAGE`, as editors read it.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.list.iter().map(move |problem| {

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use api::Isolation;
 use driver_host::{HostSize, TableState, kernel_tables};
+use rules::{Watermarks, disk_reserve_mb};
 use rustix::process::{Resource, getrlimit};
 
 use super::{Finding, runc};
@@ -13,6 +14,7 @@ use crate::app::isolation::{Builder, Cause, InstalledGvisor};
 use crate::app::{agent, find_program, host_size, lxcfs, server_scope, total_memory_mb};
 use crate::config::Config;
 use crate::error::chain_text;
+use crate::start_check::{ExposedFile, exposed_files};
 
 const KERNEL_NEEDED: (u32, u32) = (6, 1);
 /// Descriptors for each sandbox, an estimate; those of all port connections to sandboxes; and those of everything that is not counted by
@@ -49,6 +51,7 @@ pub fn all(config: &Config) -> Vec<Finding> {
         open_files(config),
         lxcfs(config),
     ];
+    findings.extend(private_files(config));
     if let Ok(Builder::Runtime(path)) = Builder::of(config) {
         findings.extend(runc::finding(&path, &version(&path)));
     }
@@ -217,13 +220,42 @@ fn disk(config: &Config) -> Finding {
             "set data_dir to a readable directory",
         );
     };
-    let free_mb = disk.f_bavail.saturating_mul(disk.f_frsize) >> 20;
-    let found = format!("{free_mb} MB free for {}", config.data_dir.display());
-    if free_mb >= RECOMMENDED_DISK_MB {
-        Finding::good("disk", found)
-    } else {
-        Finding::fair("disk", found, format!("free {RECOMMENDED_DISK_MB} MB or more for images and disks"))
+    let megabytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize) >> 20;
+    let reserve_mb = disk_reserve_mb(megabytes(disk.f_blocks), config.capacity.reserve_disk_mb);
+    free_disk(megabytes(disk.f_bavail), reserve_mb, &config.data_dir)
+}
+
+/// Whether so much free space is enough beside the reserve, below which creates are refused.
+fn free_disk(free_mb: u64, reserve_mb: u64, dir: &Path) -> Finding {
+    const WHAT: &str = "disk";
+    let found = format!("{free_mb} MB free for {}", dir.display());
+    let enough_mb = Watermarks::of_reserve(reserve_mb << 20).high >> 20;
+    let remedy = format!("free {} MB, or lower capacity.reserve_disk_mb", enough_mb.saturating_sub(free_mb));
+    if free_mb < reserve_mb {
+        let found = format!("{found}, less than the reserve of {reserve_mb} MB: creates are refused");
+        return Finding::bad(WHAT, found, remedy);
     }
+    if free_mb < enough_mb {
+        let found = format!(
+            "{found}, little more than the reserve of {reserve_mb} MB, below which creates are refused"
+        );
+        return Finding::fair(WHAT, found, remedy);
+    }
+    if free_mb < RECOMMENDED_DISK_MB {
+        let remedy = format!("free {RECOMMENDED_DISK_MB} MB or more for images and disks");
+        return Finding::fair(WHAT, found, remedy);
+    }
+    Finding::good(WHAT, found)
+}
+
+/// Files with secrets that others can use.
+fn private_files(config: &Config) -> Vec<Finding> {
+    let finding = |file: ExposedFile<'_>| {
+        let path = file.path.display();
+        let found = format!("others can use {path} of {} (mode {:o})", file.key, file.mode);
+        Finding::fair("private files", found, format!("chmod 600 {path}"))
+    };
+    exposed_files(config).into_iter().map(finding).collect()
 }
 
 /// Tables of the kernel that all sandboxes share. The daemon sets their sizes when it starts.
@@ -303,6 +335,33 @@ fn number(path: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::doctor::Verdict;
+
+    #[test]
+    fn free_disk_is_compared_with_the_reserve() {
+        let of = |free_mb, reserve_mb| free_disk(free_mb, reserve_mb, Path::new("/data"));
+        let refused = of(59_089, 63_000);
+        assert_eq!(refused.verdict, Verdict::Bad);
+        assert!(refused.found.contains("less than the reserve of 63000 MB"), "{}", refused.found);
+        assert_eq!(refused.remedy, "free 35411 MB, or lower capacity.reserve_disk_mb");
+        assert_eq!(of(63_001, 63_000).verdict, Verdict::Fair);
+        assert_eq!(of(94_500, 63_000), Finding::good("disk", "94500 MB free for /data"));
+        assert_eq!(of(5_000, 2_048).verdict, Verdict::Fair);
+        assert_eq!(of(1_000, 2_048).verdict, Verdict::Bad);
+    }
+
+    #[test]
+    fn a_private_key_that_others_read_is_found() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("logins.json");
+        fs::write(&file, "{}").unwrap();
+        let mut config = Config::default();
+        config.images.credentials.clone_from(&file);
+        for (mode, count) in [(0o600, 0), (0o640, 1), (0o604, 1)] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(private_files(&config).len(), count, "{mode:o}");
+        }
+    }
 
     #[test]
     fn a_limit_of_files_that_is_too_small_is_named_with_what_needs_it() {
