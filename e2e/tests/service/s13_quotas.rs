@@ -186,12 +186,16 @@ async fn an_account_can_have_its_own_quotas() {
         "2",
     );
     let service = Service::start(&options).await.unwrap();
-    for (account, allowed) in [("small", 1), ("large", 2)] {
+    for (account, allowed, key) in
+        [("small", 1, "quotas.sandboxes"), ("large", 2, "quotas.accounts.\"large\".sandboxes")]
+    {
         let client = service.client_with_new_key(account, "read,execute,write").await.unwrap();
         let mut count = 0;
         while client.post(SANDBOXES, &small()).await.unwrap().status == 201 {
             count += 1;
         }
         assert_eq!(count, allowed, "{account}");
+        let error = refused(&client, &small()).await;
+        assert_eq!(error["details"]["key"], key, "{error}");
     }
 }

@@ -26,7 +26,7 @@ pub(super) const ROWS: &[(&str, &str, &str)] = &[
     (
         "credentials",
         "path",
-        "File with logins of registries, in the form of Docker's `config.json`. They are used for all images that an account may name. `\"\"`: `config.json` in `DOCKER_CONFIG`, or in `.docker` of the user of the service.",
+        "File with logins of registries, in the form of Docker's `config.json`. Only its owner should be able to read it (mode 600). They are used for all images that an account may name. `\"\"`: `config.json` in `DOCKER_CONFIG`, or in `.docker` of the user of the service.",
     ),
     (
         "max_bytes",

@@ -34,8 +34,13 @@ config.toml:4: unknown key 'limits.pids_max'; did you mean the one in [runtime]?
 config.toml:7: unknown key 'http.lisen'; did you mean 'http.listen'?
 ```
 
-Unknown keys and wrong types are reported first, then words that a key does not allow, then values out of their range. The
-check also reads the files that the configuration names: a certificate must fit its key. `sandboxd doctor` checks the host.
+Unknown keys and wrong types are reported first. If there are none, words that a key does not allow and values out of their
+range are; of the tables with such a word, only the words. If there are none, the check looks at what the configuration
+names, as a start does: certificate and key, logins, the secret of the object store, programs, and levels of isolation.
+
+A line with `warning:` is for something that does not stop a start: an image that is neither in the catalogue nor on this
+host, and that no account may name; a capacity below the smallest sandbox; a mistyped target in `log.level`; a private key
+or a file with logins that others than its owner can use. `serve` logs the same. `sandboxd doctor` checks the host.
 
 | Flag | Environment | Key |
 |---|---|---|

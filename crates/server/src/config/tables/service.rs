@@ -40,7 +40,11 @@ pub const HTTP: Table = Table {
             "path",
             "PEM file with your certificate and the intermediate certificates. Read again when it changes.",
         ),
-        ("tls_key", "path", "PEM file with its private key."),
+        (
+            "tls_key",
+            "path",
+            "PEM file with its private key, without a passphrase. Only its owner should be able to read it (mode 600).",
+        ),
         ("tls_names", "list of names", "Names and addresses in the self-signed certificate."),
         (
             "trusted_proxies",
