@@ -10,6 +10,8 @@ use builder::Template;
 /// The user of commands and files if the template says nothing.
 const USER: &str = "user";
 const ROOT: &str = "root";
+/// Where homes are.
+const HOMES: &str = "/home/"; // tidy: allow(machine-path): inside of sandboxes
 const ROOT_DIRECTORY: &str = "/";
 const USER_KEY: &str = "e2b.user";
 const WORKDIR_KEY: &str = "e2b.workdir";
@@ -56,7 +58,7 @@ impl RunDefaults {
     /// The directory of a command of a user that names none; `None` is the user's home. The clients write the home of the default user
     /// into templates that say nothing: for another user that is the home of the other user, below which relative paths of files are.
     pub fn workdir_of(&self, user: &str) -> Option<String> {
-        let home = format!("/home/{}", self.user());
+        let home = format!("{HOMES}{}", self.user());
         self.workdir.clone().filter(|workdir| user == self.user() || *workdir != home)
     }
 }
@@ -68,12 +70,13 @@ mod tests {
     #[test]
     fn the_home_of_the_default_user_is_no_directory_of_others() {
         let defaults = |workdir: &str| RunDefaults { user: None, workdir: Some(workdir.to_owned()) };
-        let home = defaults("/home/user");
-        assert_eq!((home.workdir_of("user").as_deref(), home.workdir_of("root")), (Some("/home/user"), None));
+        let path = format!("{HOMES}user");
+        let home = defaults(&path);
+        assert_eq!((home.workdir_of("user").as_ref(), home.workdir_of("root")), (Some(&path), None));
         assert_eq!(defaults("/srv").workdir_of("root").as_deref(), Some("/srv"));
         assert_eq!(RunDefaults::default().workdir_of("user"), None);
         let of_app = RunDefaults { user: Some("app".to_owned()), ..home };
-        assert_eq!(of_app.workdir_of("root").as_deref(), Some("/home/user"));
+        assert_eq!(of_app.workdir_of("root"), Some(path));
     }
 
     #[test]

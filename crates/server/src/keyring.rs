@@ -216,8 +216,7 @@ impl Known {
         };
         let (account, key_id) = (record.account.as_str().into(), record.id.as_str().into());
         let caller = Caller { account, key_id, scopes, limits: record.limits };
-        let (name, expires_at) = (record.name.clone(), record.expires_at);
-        Some(Self { hash: record.hash, caller, name, expires_at })
+        Some(Self { hash: record.hash, caller, name: record.name.clone(), expires_at: record.expires_at })
     }
 
     /// Logs what happened to the key, without its secret.
@@ -235,12 +234,12 @@ impl Known {
 }
 
 fn log_changes(before: &Keys, after: &Keys) {
-    let only_in = |keys: &Keys, others: &Keys| -> Vec<Arc<Known>> {
-        let added = keys.by_id.iter().filter(|(id, _)| !others.by_id.contains_key(*id));
-        added.map(|(_, known)| Arc::clone(known)).collect()
-    };
-    only_in(after, before).iter().for_each(|known| known.log("an API key was created"));
-    only_in(before, after).iter().for_each(|known| known.log("an API key was revoked"));
+    for (keys, others, what) in
+        [(after, before, "an API key was created"), (before, after, "an API key was revoked")]
+    {
+        let only_here = keys.by_id.iter().filter(|(id, _)| !others.by_id.contains_key(*id));
+        only_here.for_each(|(_, known)| known.log(what));
+    }
 }
 
 fn start(hash: &[u8; 32]) -> u64 {

@@ -105,9 +105,9 @@ def test_a_policy_with_an_unknown_field_is_refused() -> None:
 @pytest.mark.parametrize(
     ("egress", "default"),
     [
-        ({"allow": ["pypi.org"]}, "deny"),
-        ({"allow": ["pypi.org"], "default": "allow"}, "allow"),
-        ({"allow": ["pypi.org"], "denyNetworks": ["192.0.2.0/24"]}, "deny"),
+        ({"allow": ["packages.example"]}, "deny"),
+        ({"allow": ["packages.example"], "default": "allow"}, "allow"),
+        ({"allow": ["packages.example"], "denyNetworks": ["192.0.2.0/24"]}, "deny"),
         ({"allowNetworks": ("192.0.2.0/24",)}, "deny"),
         # The exception of a denied network.
         ({"allowNetworks": ["192.0.2.7"], "denyNetworks": ["192.0.2.0/24"]}, None),

@@ -5,9 +5,9 @@ import { expect, test } from "vitest";
 import { json, Service, VIEW } from "./service.js";
 
 const CASES: [CreateEgress, CreateEgress["default"]][] = [
-  [{ allow: ["pypi.org"] }, "deny"],
-  [{ allow: ["pypi.org"], default: "allow" }, "allow"],
-  [{ allow: ["pypi.org"], denyNetworks: ["192.0.2.0/24"] }, "deny"],
+  [{ allow: ["packages.example"] }, "deny"],
+  [{ allow: ["packages.example"], default: "allow" }, "allow"],
+  [{ allow: ["packages.example"], denyNetworks: ["192.0.2.0/24"] }, "deny"],
   [{ allowNetworks: ["192.0.2.0/24"] }, "deny"],
   // The exception of a denied network.
   [{ allowNetworks: ["192.0.2.7"], denyNetworks: ["192.0.2.0/24"] }, undefined],

@@ -280,7 +280,7 @@ fn instructions_without_an_effect_on_sandboxes_are_noted() {
 #[test]
 fn a_cache_mount_is_left_out() {
     let plan = plan_of(
-        "FROM a\nRUN --mount=type=cache,target=/root/.cache --mount=target=/x,type=CACHE,sharing=locked make\n\
+        "FROM a\nRUN --mount=type=cache,target=/var/cache --mount=target=/x,type=CACHE,sharing=locked make\n\
          RUN --mount=type=cache,target=/y <<EOF\nscript\nEOF\nONBUILD RUN --mount=type=cache,target=/z child",
     );
     let [make, script] = &plan.steps[..] else { panic!("{:?}", plan.steps) };
