@@ -592,6 +592,8 @@ export interface ImageView {
   readonly progress?: PullProgress;
   /** Disk space of its layers, including layers shared with other images. Absent while it is pulled. */
   readonly sizeBytes?: number;
+  /** What the image has in place of the one that its name promises, in a sentence. Absent for the image itself. */
+  readonly standIn?: string;
   /** State of an image: `ready` for creates, or `pulling`. */
   readonly status: ImageStatus;
 }

@@ -810,6 +810,8 @@ class Image(Description):
     """Progress of the pull. None for a ready image."""
     size_bytes: Optional[int] = None
     """Disk space of its layers, including layers shared with other images. None while it is pulled."""
+    stand_in: Optional[str] = None
+    """What the image has in place of the one that its name promises, in a sentence. None for the image itself."""
 
     @classmethod
     def from_json(cls, value: object) -> Image:
@@ -822,6 +824,7 @@ class Image(Description):
             digest=fields.optional("digest", _fields.text),
             progress=fields.optional("progress", PullProgress.from_json),
             size_bytes=fields.optional("sizeBytes", _fields.integer),
+            stand_in=fields.optional("standIn", _fields.text),
         )
 
 
