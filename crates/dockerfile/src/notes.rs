@@ -24,7 +24,6 @@ pub enum Ineffective {
     Volume,
     HealthCheck,
     StopSignal,
-    CacheMount,
 }
 
 impl Ineffective {
@@ -50,10 +49,6 @@ impl Ineffective {
             Self::StopSignal => {
                 "STOPSIGNAL has no effect: a sandbox ends without a signal that its processes can handle"
             }
-            Self::CacheMount => {
-                "RUN --mount=type=cache has no effect: the directory is not created, and what the command writes there becomes \
-                 part of the template"
-            }
         }
     }
 
@@ -66,8 +61,7 @@ impl Ineffective {
             Kind::Volume => Some(Self::Volume),
             Kind::HealthCheck => Some(Self::HealthCheck),
             Kind::StopSignal => Some(Self::StopSignal),
-            Kind::Run { has_cache: true, .. } => Some(Self::CacheMount),
-            Kind::Run { .. }
+            Kind::Run(_)
             | Kind::Args(_)
             | Kind::Env(_)
             | Kind::Labels(_)
@@ -97,7 +91,6 @@ pub fn notes(file: &Dockerfile, stages: &[Option<Parent>], user: Option<&str>) -
         }
         for instruction in &stage.instructions {
             let noted = Ineffective::of(&instruction.kind).filter(|kind| match kind {
-                Ineffective::CacheMount => true,
                 Ineffective::User => in_result[number] && user.is_some(),
                 _ => in_result[number],
             });

@@ -304,7 +304,7 @@ impl<'a> Planner<'a> {
     fn add(&mut self, instruction: &Instruction) -> Result<(), DockerfileError> {
         match &instruction.kind {
             Kind::Args(args) => self.declare(args),
-            Kind::Run { command, .. } => {
+            Kind::Run(command) => {
                 let run = Run {
                     argv: self.argv(command),
                     env: self.step_env(instruction.line)?,
@@ -404,7 +404,7 @@ impl<'a> Planner<'a> {
                     self.settings.cmd = None;
                 }
             }
-            Kind::Args(_) | Kind::Run { .. } | Kind::Copy { .. } => {}
+            Kind::Args(_) | Kind::Run(_) | Kind::Copy { .. } => {}
             Kind::Volume | Kind::HealthCheck | Kind::StopSignal | Kind::Maintainer => {}
         }
         Ok(())

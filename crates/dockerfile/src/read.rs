@@ -58,11 +58,7 @@ pub(crate) enum Kind {
     Args(Vec<Arg>),
     Env(Vec<(String, String)>),
     Labels(Vec<(String, String)>),
-    Run {
-        command: Command,
-        /// Whether it has a cache mount, which is left out.
-        has_cache: bool,
-    },
+    Run(Command),
     Copy {
         sources: Vec<RawSource>,
         destination: String,
@@ -199,7 +195,7 @@ impl Reader<'_> {
             Parsed::Arg(arg) => Kind::Args(self.args(line, &arg.arguments.value)?),
             Parsed::Env(env) => Kind::Env(pairs(&env.arguments.value)?),
             Parsed::Label(label) => Kind::Labels(pairs(&label.arguments.value)?),
-            Parsed::Run(run) => self.run(line, run)?,
+            Parsed::Run(run) => Kind::Run(self.run(line, run)?),
             Parsed::Copy(copy) => {
                 self.copy(line, "COPY", (&copy.options, &copy.src, &copy.dest), copy.copy.span.start)?
             }
@@ -256,20 +252,16 @@ impl Reader<'_> {
         words::split(text, self.escape).into_iter().map(arg).collect()
     }
 
-    fn run(&self, line: usize, run: &parser::RunInstruction<'_>) -> Result<Kind, DockerfileError> {
-        let mut has_cache = false;
+    fn run(&self, line: usize, run: &parser::RunInstruction<'_>) -> Result<Command, DockerfileError> {
         for flag in &run.options {
             let value = flag.value.as_ref().map(|value| &*value.value);
             match (&*flag.name.value, value) {
                 ("network", Some("default")) => {}
-                ("mount", Some(mount)) => {
-                    check_mount(mount).map_err(|message| DockerfileError::new(line, message))?;
-                    has_cache = true;
-                }
+                ("mount", Some(mount)) => return Err(DockerfileError::new(line, unsupported_mount(mount))),
                 _ => return Err(unsupported_flag(line, "RUN", flag)),
             }
         }
-        let command = match run.here_docs.first() {
+        Ok(match run.here_docs.first() {
             None => self.command(&run.arguments),
             Some(document) => {
                 let script = document.value.to_string();
@@ -279,8 +271,7 @@ impl Reader<'_> {
                     Command::Shell(script)
                 }
             }
-        };
-        Ok(Kind::Run { command, has_cache })
+        })
     }
 
     fn command(&self, command: &parser::Command<'_>) -> Command {
@@ -381,8 +372,8 @@ fn is_remote(source: &str) -> bool {
     ["http://", "https://", "git@", "git://"].iter().any(|scheme| source.starts_with(scheme))
 }
 
-/// Accepts a cache mount that begins empty: a cache may be empty at every build. The message says what replaces another one.
-fn check_mount(mount: &str) -> Result<(), String> {
+/// The message says what replaces the mount.
+fn unsupported_mount(mount: &str) -> String {
     let option = |wanted: &str| {
         let pairs = mount.split(',').filter_map(|pair| pair.split_once('='));
         pairs
@@ -391,8 +382,7 @@ fn check_mount(mount: &str) -> Result<(), String> {
     };
     let kind = option("type").unwrap_or_else(|| "bind".to_owned());
     let instead = match kind.as_str() {
-        "cache" if option("from").is_none() => return Ok(()),
-        "cache" => "a cache mount with 'from' is a COPY --from of the files before the RUN",
+        "cache" => "leave it out; a step whose inputs have not changed is taken from the cache of steps",
         "bind" => "use COPY, or COPY --from for files of another stage or image",
         "secret" => {
             "a build has no secrets, because its steps are stored; fetch with RUN only what needs none, COPY the rest \
@@ -402,9 +392,9 @@ fn check_mount(mount: &str) -> Result<(), String> {
             "a build has no SSH agent; fetch the sources before the build, and COPY them from the context"
         }
         "tmpfs" => "write to a directory such as /tmp, and remove the files in the same RUN",
-        _ => "only mounts of the type cache are accepted",
+        _ => "leave it out",
     };
-    Err(format!("RUN --mount=type={kind} is not supported: {instead}"))
+    format!("RUN --mount=type={kind} is not supported: {instead}")
 }
 
 fn unsupported_flag(line: usize, keyword: &str, flag: &parser::Flag<'_>) -> DockerfileError {
