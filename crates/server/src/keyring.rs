@@ -5,6 +5,8 @@
 //! valid checksum may have been created a moment ago: [`Keyring::refresh_and_find`]. Expired keys stay known, so that their holders
 //! learn that they expired.
 
+mod changes;
+
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -18,6 +20,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::wall_clock::now;
+use changes::{Change, changes, expired};
 
 /// The shortest time between two reads of the store because of unknown keys.
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -90,18 +93,23 @@ impl Keyring {
             return Ok(false);
         }
         let keys = Keys::read(store, version).await?;
-        let mut current = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        // Here, so that of two concurrent refreshes one logs a change.
-        log_changes(&current, &keys);
-        *current = keys;
+        // Not logged under the lock: a slow log must not delay requests.
+        self.replace(keys).iter().for_each(Change::log);
         Ok(true)
+    }
+
+    /// Returns the changes. Found under the lock, so that of two concurrent refreshes one finds a change.
+    fn replace(&self, keys: Keys) -> Vec<Change> {
+        let mut current = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let changes = changes(&current, &keys);
+        *current = keys;
+        changes
     }
 
     /// Logs the keys that expired after `since` and not after `until`.
     pub fn log_expired(&self, since: TimeMs, until: TimeMs) {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let expired = |known: &&Arc<Known>| known.expires_at.is_some_and(|at| since < at && at <= until);
-        keys.by_id.values().filter(expired).for_each(|known| known.log("an API key expired"));
+        let expired = expired(&self.keys.read().unwrap_or_else(PoisonError::into_inner), since, until);
+        expired.iter().for_each(Change::log);
     }
 
     /// For a text that was not found: whether it may be found now. Concurrent callers share one read and wait for it.
@@ -219,26 +227,11 @@ impl Known {
         Some(Self { hash: record.hash, caller, name: record.name.clone(), expires_at: record.expires_at })
     }
 
-    /// Logs what happened to the key, without its secret.
-    fn log(&self, what: &'static str) {
-        let Caller { account, key_id, scopes, .. } = &self.caller;
-        tracing::info!(key_id = &**key_id, account = &**account, name = self.name.as_deref(), %scopes, "{what}");
-    }
-
     fn valid_at(&self, now: TimeMs) -> Result<Caller, InvalidKey> {
         match self.expires_at {
             Some(at) if at <= now => Err(InvalidKey::Expired { at }),
             _ => Ok(self.caller.clone()),
         }
-    }
-}
-
-fn log_changes(before: &Keys, after: &Keys) {
-    for (keys, others, what) in
-        [(after, before, "an API key was created"), (before, after, "an API key was revoked")]
-    {
-        let only_here = keys.by_id.iter().filter(|(id, _)| !others.by_id.contains_key(*id));
-        only_here.for_each(|(_, known)| known.log(what));
     }
 }
 
