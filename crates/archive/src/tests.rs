@@ -155,8 +155,8 @@ impl Fixture {
         }
     }
 
-    async fn upload(&self, source: &SourceSnapshot) -> Uploaded {
-        self.archive.upload(source, &|| true).await.unwrap()
+    async fn upload(&self, source: &SourceSnapshot) {
+        self.archive.upload(source, &|| true).await.unwrap().complete().unwrap();
     }
 
     /// Reads the only file of a part, on this host or another one.
@@ -195,6 +195,23 @@ async fn another_host_reads_what_this_one_has_stored() {
     assert_eq!(other.reconcile().await.unwrap().others, ["snap_1"]);
     assert_eq!(other.remove_unreferenced().await.unwrap(), 0);
     assert!(fixture.read(&fixture.archive, "snap_1", 0).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_snapshot_is_shown_as_stored_when_its_upload_is_completed() {
+    let mut fixture = Fixture::new();
+    let disk = fixture.disk("disk", 1, &[(0, 3)]);
+    let source = fixture.source("snap_1", "a", &[("snap_1", disk)]);
+    let sent = fixture.archive.upload(&source, &|| true).await.unwrap();
+    assert!(sent.bytes > 0 && !fixture.archive.has("snap_1"));
+    // A process that ends here stores its manifest again.
+    drop(sent);
+    fixture.restart();
+    assert!(!fixture.archive.has("snap_1"));
+    let again = fixture.archive.upload(&source, &|| true).await.unwrap();
+    assert_eq!(again.bytes, 0);
+    again.complete().unwrap();
+    assert!(fixture.archive.has("snap_1"));
 }
 
 #[tokio::test]
@@ -250,7 +267,7 @@ async fn an_interrupted_upload_continues_or_leaves_nothing() {
         let disk = fixture.disk("disk", 12, &content);
         let source = fixture.source("snap_1", "a", &[("snap_1", disk)]);
         fixture.objects.fail_after(puts);
-        let failed = fixture.archive.upload(&source, &|| true).await.unwrap_err();
+        let failed = fixture.archive.upload(&source, &|| true).await.err().unwrap();
         assert!(failed.is_transient() && !fixture.archive.has("snap_1"), "{failed}");
         let sent = fixture.objects.paths().await.len();
         fixture.restart();
@@ -355,7 +372,7 @@ async fn an_upload_that_is_not_wanted_ends() {
     let asked = AtomicUsize::new(0);
     let is_wanted = || asked.fetch_add(1, Ordering::SeqCst) < 2;
     let source = fixture.source("snap_1", "a", &[("snap_1", disk)]);
-    let failed = fixture.archive.upload(&source, &is_wanted).await.unwrap_err();
+    let failed = fixture.archive.upload(&source, &is_wanted).await.err().unwrap();
     assert!(matches!(failed, ArchiveError::Unwanted));
     fixture.archive.remove_unreferenced().await.unwrap();
     assert_eq!(fixture.objects.paths().await, []);
@@ -424,7 +441,9 @@ fn another_location_is_refused_while_something_is_stored() {
         parts: Vec::new(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(open("one").unwrap().upload(&source, &|| true)).unwrap();
+    let one = open("one").unwrap();
+    runtime.block_on(one.upload(&source, &|| true)).unwrap().complete().unwrap();
+    drop(one);
     assert!(matches!(open("two"), Err(ArchiveError::Configuration(_))));
     open("one").unwrap();
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectStoreExt, PutPayload};
 use serde_json::Value;
+use tokio::sync::MutexGuard;
 
 use crate::chunk::{ChunkHash, compress};
 use crate::ledger::{ChunkKey, Ledger};
@@ -36,11 +37,21 @@ pub struct SourceFile {
     pub path: PathBuf,
 }
 
-/// What an upload has sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Uploaded {
-    /// Compressed, and without what the object store had already.
+/// A snapshot that the object store has, but which this host does not yet show as stored: whoever sees that it is stored must also see what
+/// the caller records of it before [`Uploaded::complete`]. Without that call the next attempt sends the manifest again.
+#[must_use]
+pub struct Uploaded<'a> {
+    /// What was sent: compressed, and without what the object store had already.
     pub bytes: u64,
+    manifest: Manifest,
+    ledger: &'a Ledger,
+    _writer: MutexGuard<'a, ()>,
+}
+
+impl Uploaded<'_> {
+    pub fn complete(self) -> Result<(), ArchiveError> {
+        Ok(self.ledger.complete(&self.manifest)?)
+    }
 }
 
 /// A chunk with the object to send, if the store lacks it.
@@ -55,8 +66,8 @@ impl Archive {
         &self,
         source: &SourceSnapshot,
         is_wanted: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Uploaded, ArchiveError> {
-        let _writer = self.writer.lock().await;
+    ) -> Result<Uploaded<'_>, ArchiveError> {
+        let writer = self.writer.lock().await;
         let sent = AtomicU64::new(0);
         let mut parts = Vec::new();
         for part in &source.parts {
@@ -82,8 +93,7 @@ impl Archive {
         }
         self.ledger.begin(&manifest, &object)?;
         self.put(&self.manifest_path(&manifest.id), object).await?;
-        self.ledger.complete(&manifest)?;
-        Ok(Uploaded { bytes: sent.into_inner() })
+        Ok(Uploaded { bytes: sent.into_inner(), manifest, ledger: &self.ledger, _writer: writer })
     }
 
     async fn store_part(

@@ -42,7 +42,12 @@ async fn a_replaced_disk_is_refused() {
     let path = fixture.archive.manifest_path("snap_1");
     // A disk of their choice, in chunks with the right names and a manifest with the right hashes.
     let stranger = open_with(&fixture.dir, &fixture.objects, "stranger", secrets('e', WithoutCode::Refuse));
-    stranger.upload(&fixture.source("snap_1", "a", &[("snap_1", own)]), &|| true).await.unwrap();
+    stranger
+        .upload(&fixture.source("snap_1", "a", &[("snap_1", own)]), &|| true)
+        .await
+        .unwrap()
+        .complete()
+        .unwrap();
     let forged = object(&fixture, &path).await;
     assert!(matches!(refused(&other, "snap_1").await, Unauthentic::OtherSecret { .. }));
     // The same with the id of the right secret, and as of an earlier release.

@@ -54,8 +54,9 @@ impl Worker {
         let source = self.source(record.id.as_str(), &copy.record, document).await?;
         let is_wanted = || self.hibernated_at(&record.id) == Some(hibernated_at);
         let sent = self.copies.archive.upload(&source, &is_wanted).await?;
-        self.copies.set_stored_hibernation(&record.id, Some(hibernated_at));
         self.services.counters.snapshot_bytes_sent.add(sent.bytes);
+        sent.complete()?;
+        self.copies.set_stored_hibernation(&record.id, Some(hibernated_at));
         self.services.counters.sandboxes_stored.add(1);
         Ok(())
     }

@@ -260,7 +260,8 @@ impl Worker {
         counters.snapshot_bytes_sent.add(sent.bytes);
         let data = json!({ "snapshotId": record.id, "sentBytes": sent.bytes });
         let event = events::of_snapshot(record, stamped_store.now(), EventKind::SnapshotStored, data);
-        Ok(stamped_store.commit(Batch::new().event(event)).await?)
+        stamped_store.commit(Batch::new().event(event)).await?;
+        Ok(sent.complete()?)
     }
 
     /// The files of a snapshot and of the disks below it, to be stored under an id.
