@@ -130,8 +130,9 @@ pub struct SnapshotBody {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RollbackBody {
-    /// A snapshot of this sandbox.
-    #[cfg_attr(feature = "openapi", schema(value_type = SnapshotId))]
+    /// A snapshot of this sandbox: its id, or its name, which means the newest of those with it.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
+    #[cfg_attr(feature = "openapi", schema(pattern = r"^[^\x00-\x1f\x7f]*$", example = "after-setup"))]
     pub snapshot_id: String,
 }
 

@@ -1,5 +1,6 @@
 //! The builder: accepts builds, runs them, and finds templates.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -280,6 +281,14 @@ impl Builder {
     /// The ready template that an image of a create names.
     pub fn named(&self, account: &str, image: &str) -> Option<SharedTemplate> {
         self.shared.registry.named(account, image)
+    }
+
+    /// Those that `NAME`, `NAME:VERSION` or `NAME:TAG` means, newest first, whatever their states are.
+    pub fn all_named(&self, account: &str, text: &str) -> Vec<SharedTemplate> {
+        let mut named = self.shared.registry.of_account(account);
+        named.retain(|template| template.name == text || template.is_named(text));
+        named.sort_by_key(|template| Reverse(template.version));
+        named
     }
 
     /// What sandboxes from a ready template begin with.

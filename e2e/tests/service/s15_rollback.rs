@@ -16,6 +16,38 @@ async fn roll_back(client: &Client, id: &str, snapshot: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_snapshot_is_found_by_its_name() {
+    let (_service, client) = user().await;
+    let (id, other) = (create_sandbox(&client).await, create_sandbox(&client).await);
+    let named = json!({ "name": "after setup" });
+    let mut taken = Vec::new();
+    for (sandbox, content) in [(&id, "first"), (&id, "second"), (&other, "other")] {
+        output(&client, sandbox, &format!("echo {content} > file")).await;
+        let snapshot =
+            client.post(&action_path(sandbox, "snapshots"), &named).await.unwrap().is(201).unwrap();
+        taken.push(text(&snapshot["id"]));
+    }
+    output(&client, &id, "rm file").await;
+    // The newest of this sandbox.
+    roll_back(&client, &id, "after setup").await;
+    assert_eq!(output(&client, &id, "cat file").await, "second\n");
+    let body = json!({ "snapshotId": "before setup" });
+    let rollback = action_path(&id, "rollback");
+    client.post(&rollback, &body).await.unwrap().error(404, "SNAPSHOT_NOT_FOUND").unwrap();
+
+    let path = format!("{SNAPSHOTS}/after%20setup");
+    assert_eq!(client.get(&path).await.unwrap().is(200).unwrap()["id"], taken[2].as_str());
+    // Which one is to be deleted is not guessed.
+    let refused = client.delete(&path).await.unwrap().error(409, "INVALID_STATE").unwrap();
+    assert!(taken.iter().all(|id| refused.to_string().contains(id)), "{refused}");
+    for id in &taken[1..] {
+        client.delete(&format!("{SNAPSHOTS}/{id}")).await.unwrap().is(200).unwrap();
+    }
+    assert_eq!(client.delete(&path).await.unwrap().is(200).unwrap()["id"], taken[0].as_str());
+    client.delete(&path).await.unwrap().error(404, "SNAPSHOT_NOT_FOUND").unwrap();
+}
+
+#[tokio::test]
 async fn a_rollback_restores_files_and_keeps_the_rest() {
     let (_service, client) = user().await;
     let id = create_sandbox(&client).await;

@@ -148,6 +148,17 @@ async fn a_template_has_the_documented_fields_and_its_name_is_an_image() {
     assert_eq!(listed.is(200).unwrap()["data"], json!([template]));
     let none = client.get(&format!("{TEMPLATES}?name=other")).await.unwrap().is(200).unwrap();
     assert_eq!(none["pagination"]["total"], 0);
+    // A name is accepted in place of the id, unless it is that of several.
+    for name in ["web", "web:1"] {
+        assert_eq!(client.get(&path(name)).await.unwrap().is(200).unwrap(), template);
+    }
+    let second = text(&build(&client, &body("web", "RUN true")).await["id"]);
+    assert_eq!(client.get(&path("web")).await.unwrap().is(200).unwrap()["id"], second.as_str());
+    let refused = client.delete(&path("web")).await.unwrap().error(409, "INVALID_STATE").unwrap();
+    assert!(refused.to_string().contains(&second), "{refused}");
+    client.delete(&path("web:2")).await.unwrap().is(200).unwrap();
+    client.delete(&path("web")).await.unwrap().is(200).unwrap();
+    client.get(&path(&id)).await.unwrap().error(404, "TEMPLATE_NOT_FOUND").unwrap();
     let deleted = client.delete(&path(&id)).await.unwrap().is(200).unwrap();
     assert_eq!(keys(&deleted), ["deletedAt", "id"]);
     client.get(&path(&id)).await.unwrap().error(404, "TEMPLATE_NOT_FOUND").unwrap();

@@ -882,8 +882,8 @@ export interface ResumeResult {
 
 /** The body of a request that rolls a sandbox back. */
 export interface RollbackBody {
-  /** A snapshot of this sandbox. */
-  readonly snapshotId: SnapshotId;
+  /** A snapshot of this sandbox: its id, or its name, which means the newest of those with it. */
+  readonly snapshotId: string;
 }
 
 /**

@@ -50,7 +50,7 @@ export class Snapshots extends Described {
     this.#transport = transport;
   }
 
-  /** Returns a snapshot. */
+  /** Returns a snapshot by its id, or the newest one with a name. */
   async get(id: string, options: CallOptions = {}): Promise<Snapshot> {
     const signal = signalOf(options);
     return this.#transport.json<Snapshot>({ method: "GET", path: pathOf(id), safety: "repeatable", signal });
@@ -69,7 +69,7 @@ export class Snapshots extends Described {
     );
   }
 
-  /** Deletes a snapshot. Sandboxes that were created from it are not affected. */
+  /** Deletes a snapshot, given with its id or a name that no other one has. Sandboxes that were created from it are not affected. */
   async delete(snapshot: Snapshot | string, options: CallOptions = {}): Promise<SnapshotDeleted> {
     const [path, signal] = [pathOf(idOf(snapshot)), signalOf(options)];
     return this.#transport.json<SnapshotDeleted>({ method: "DELETE", path, safety: "after_answer", signal });
@@ -120,6 +120,7 @@ function idOf(snapshot: Snapshot | string): string {
 }
 
 function pathOf(id: string): string {
-  if (!/^snap_[0-9a-z]+$/.test(id)) throw argumentError("snapshotId", `'${id}' is not a snapshot id`);
-  return `/v1/snapshots/${id}`;
+  const isName = !id.startsWith("snap_") && !["", ".", ".."].includes(id);
+  if (!isName && !/^snap_[0-9a-z]+$/.test(id)) throw argumentError("snapshotId", `'${id}' is not a snapshot id`);
+  return `/v1/snapshots/${encodeURIComponent(id)}`;
 }

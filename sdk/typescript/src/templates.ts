@@ -153,7 +153,7 @@ export class Templates extends Described {
     return this.#upload(isDirectory ? directoryPayload(context, dockerfilePath) : contentPayload(context, TAR), signal);
   }
 
-  /** Returns a template, with the progress of its build. */
+  /** Returns a template by its id, or the newest one with a name, with the progress of its build. */
   async get(id: string, options: CallOptions = {}): Promise<Template> {
     const signal = signalOf(options);
     return this.#transport.json<Template>({ method: "GET", path: pathOf(id), safety: "repeatable", signal });
@@ -178,7 +178,7 @@ export class Templates extends Described {
     return this.#transport.json<Template>({ method: "POST", path: pathOf(template, "/cancel"), safety: "repeatable", signal });
   }
 
-  /** Deletes a template, after its build is cancelled. Sandboxes that were created from it are not affected. */
+  /** Deletes a template, given with its id or a name that no other one has, after its build is cancelled. Sandboxes that were created from it are not affected. */
   async delete(template: Template | string, options: CallOptions = {}): Promise<TemplateDeleted> {
     const signal = signalOf(options);
     return this.#transport.json<TemplateDeleted>({ method: "DELETE", path: pathOf(template), safety: "after_answer", signal });
@@ -287,6 +287,7 @@ function directoryPayload(directory: string, dockerfile: string | undefined): Pa
 
 function pathOf(template: Template | string, rest = ""): string {
   const id = typeof template === "string" ? template : template.id;
-  if (!/^tpl_[0-9a-z]+$/.test(id)) throw argumentError("templateId", `'${id}' is not a template id`);
-  return `/v1/templates/${id}${rest}`;
+  const isName = !id.startsWith("tpl_") && !["", ".", ".."].includes(id);
+  if (!isName && !/^tpl_[0-9a-z]+$/.test(id)) throw argumentError("templateId", `'${id}' is not a template id`);
+  return `/v1/templates/${encodeURIComponent(id)}${rest}`;
 }

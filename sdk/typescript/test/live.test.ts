@@ -163,7 +163,7 @@ describe.skipIf(!isLive)("against a service (set SANDBOXD_URL to run)", () => {
     const filters = { sandboxId: sandbox.id, name: "before", metadata: { job: "live" } };
     expect(await client.snapshots.list(filters).toArray()).toEqual([snapshot]);
     expect(await client.snapshots.list({ ...filters, name: "after" }).total()).toBe(0);
-    expect(await client.snapshots.get(snapshot.id)).toEqual(snapshot);
+    for (const named of [snapshot.id, "before"]) expect(await client.snapshots.get(named)).toEqual(snapshot);
     expect((await client.usage()).snapshots.used).toBeGreaterThan(0);
     await sandbox.files.write("file", "after");
     const forks = await sandbox.fork({ count: 2, env: { B: "2" }, metadata: { fork: "live" } });
@@ -173,7 +173,7 @@ describe.skipIf(!isLive)("against a service (set SANDBOXD_URL to run)", () => {
       expect((await fork.execute("cat file; echo $A $B")).stdout).toBe("after1 2\n");
       await fork.terminate();
     }
-    expect((await sandbox.rollback(snapshot)).state).toBe("running");
+    expect((await sandbox.rollback("before")).state).toBe("running");
     expect(await sandbox.files.readText("file")).toBe("before");
     {
       await using copy = await Sandbox.create(snapshot.id);

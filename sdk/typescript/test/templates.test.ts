@@ -209,7 +209,7 @@ test("templates are listed by filters, cancelled and deleted", async () => {
 test("what is not the id of a template is refused without a request", async () => {
   await using service = await Service.start([]);
   const { templates } = service.client();
-  for (const id of ["", "web", "snap_00000000000000000001", "tpl_1/../x"]) {
+  for (const id of ["", "..", "tpl_1/../x"]) {
     const refused = { code: "INVALID_ARGUMENT", details: { argument: "templateId" } };
     for (const called of [templates.get(id), templates.delete(id), templates.cancel(id), templates.wait(id)]) {
       await expect(called).rejects.toMatchObject(refused);

@@ -2,7 +2,7 @@
 
 use api::bounds::{
     IDEMPOTENCY_KEY_CHARS, MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PATH_PART_BYTES, PORT,
-    SANDBOX_NAME_CHARS,
+    SANDBOX_NAME_CHARS, SNAPSHOT_NAME_CHARS,
 };
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
@@ -33,8 +33,8 @@ enum Example {
 
 impl Parameter {
     pub const SANDBOX_ID: Self = Self::path("id", "Id of the sandbox, or its name.", sandbox);
-    pub const SNAPSHOT_ID: Self = Self::path("id", "Id of the snapshot.", reference::<api::SnapshotId>);
-    pub const TEMPLATE_ID: Self = Self::path("id", "Id of the template.", reference::<api::TemplateId>);
+    pub const SNAPSHOT_ID: Self = Self::path("id", "Id of the snapshot, or its name.", snapshot);
+    pub const TEMPLATE_ID: Self = Self::path("id", "Id of the template, or its name.", template);
     pub const EXECUTION_ID: Self =
         Self::path("execution", "Id of the execution.", reference::<api::ExecutionId>);
     pub const CONTEXT_ID: Self = Self::path("context", "Id of the context.", context_id);
@@ -178,6 +178,19 @@ fn sandbox() -> Value {
     let name =
         json!({ "type": "string", "pattern": format!("^(?!{id})[A-Za-z0-9][A-Za-z0-9_.-]{{0,{more}}}$") });
     json!({ "anyOf": [reference::<api::SandboxId>(), name] })
+}
+
+fn snapshot() -> Value {
+    let id = api::SnapshotId::PREFIX;
+    let pattern = format!(r"^(?!{id})[^\x00-\x1f\x7f]+$");
+    let name = json!({ "type": "string", "maxLength": SNAPSHOT_NAME_CHARS, "pattern": pattern });
+    json!({ "anyOf": [reference::<api::SnapshotId>(), name] })
+}
+
+fn template() -> Value {
+    let id = api::TemplateId::PREFIX;
+    let pattern = format!(r"^(?!{id})[^\x00-\x1f\x7f]+$");
+    json!({ "anyOf": [reference::<api::TemplateId>(), { "type": "string", "pattern": pattern }] })
 }
 
 fn boolean() -> Value {

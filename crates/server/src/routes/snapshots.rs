@@ -4,20 +4,16 @@ mod delete;
 mod fork;
 mod get;
 mod list;
+mod names;
 mod rollback;
 mod take;
 mod view;
 
-use std::collections::BTreeMap;
-
 use api::{CreateBody, SandboxConfig, SnapshotId};
-use axum::http::Uri;
 use engine::Template;
-use rules::SnapshotQuery;
 use serde::Deserialize;
 
 use super::image_source::pull_missing;
-use super::read::segment;
 use crate::endpoint::{Endpoint, Received};
 use crate::error::{ApiError, OperationKind, no_snapshot, of_engine};
 use crate::service::Service;
@@ -31,12 +27,6 @@ pub fn endpoints() -> [Endpoint; 6] {
         get::endpoint(),
         delete::endpoint(),
     ]
-}
-
-/// The snapshot id in `/v1/snapshots/{id}`. A text that is not an id names no snapshot.
-fn snapshot_id(uri: &Uri) -> Result<SnapshotId, ApiError> {
-    let text = segment(uri, 3);
-    text.parse().map_err(|_| no_snapshot(&text))
 }
 
 #[derive(Deserialize)]
@@ -60,15 +50,7 @@ pub fn named_in(service: &Service, account: &str, body: &[u8]) -> Option<Result<
     if service.images.is_in_catalogue(&image) || service.images.get(&image).is_some() {
         return None;
     }
-    newest_named(service, account, image).map(Ok)
-}
-
-/// Several snapshots can have the same name.
-fn newest_named(service: &Service, account: &str, name: String) -> Option<SnapshotId> {
-    let (sandbox, metadata) = (None, BTreeMap::new());
-    let query = SnapshotQuery { sandbox, name: Some(name), metadata, limit: 1, offset: 0 };
-    let (newest, _) = service.engine.list_snapshots(account, &query);
-    newest.first().map(|snapshot| snapshot.id.clone())
+    names::newest_named(service, account, &image).map(Ok)
 }
 
 /// The configuration of a create from a snapshot, and what the sandbox begins with.

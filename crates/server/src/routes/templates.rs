@@ -7,18 +7,17 @@ mod delete;
 mod get;
 mod list;
 mod logs;
+mod names;
 mod upload;
 mod view;
 
 use std::sync::Arc;
 
 use api::{CreateBody, ErrorCode, SandboxConfig, SandboxId, TemplateId};
-use axum::http::Uri;
 use builder::Template;
 use rules::ImageReference;
 use serde::Deserialize;
 
-use super::read::segment;
 use crate::endpoint::{Endpoint, Received};
 use crate::error::{ApiError, no_template, of_builder};
 use crate::service::Service;
@@ -40,12 +39,6 @@ pub fn endpoints() -> [Endpoint; 7] {
         cancel::endpoint(),
         logs::endpoint(),
     ]
-}
-
-/// The template id in `/v1/templates/{id}…`. A text that is not an id names no template.
-fn template_id(uri: &Uri) -> Result<TemplateId, ApiError> {
-    let text = segment(uri, 3);
-    text.parse().map_err(|_| no_template(&text))
 }
 
 #[derive(Deserialize)]

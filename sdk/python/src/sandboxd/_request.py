@@ -85,6 +85,16 @@ def checked_id(argument: str, prefix: str, text: str) -> str:
     return text
 
 
+def checked_reference(argument: str, prefix: str, text: str) -> str:
+    """The id or the name of a snapshot or a template, which can be any text."""
+    _check_text(argument, text)
+    if text.startswith(prefix):
+        return checked_id(argument, prefix, text)
+    if text in ("", ".", ".."):
+        raise argument_error(argument, f"{text!r} is neither an id nor a name")
+    return text
+
+
 def checked_sandbox(argument: str, text: str) -> str:
     """The id or the name of a sandbox, if it can be a part of a path."""
     _check_text(argument, text)

@@ -311,7 +311,11 @@ def test_snapshots_are_taken_rolled_back_to_created_from_and_deleted() -> None:
 
         assert sandbox.rollback(first).state == "running" and sandbox.files.read_text("step") == "1\n"
         assert sleep.wait().state == "lost" and "sleep" not in sandbox.execute("pgrep -a sleep").stdout
-        assert sandbox.rollback(second.id).id == sandbox.id and sandbox.files.read_text("step") == "2\n"
+        # The name is that of the newest, and no name to delete by while two have it.
+        assert sandbox.rollback(name).id == sandbox.id and sandbox.files.read_text("step") == "2\n"
+        assert client.snapshots.get(name).id == second.id
+        with pytest.raises(InvalidState):
+            client.snapshots.delete(name)
         with client.sandboxes.create(first.id) as copy:
             assert copy.files.read_text("step") == "1\n" and not copy.files.exists("/usr/share/doc")
             with pytest.raises(InvalidConfig):
@@ -322,7 +326,7 @@ def test_snapshots_are_taken_rolled_back_to_created_from_and_deleted() -> None:
             client.snapshots.get(first.id)
         with pytest.raises(SnapshotNotFound):
             client.sandboxes.create(first.id)
-        client.snapshots.delete(second.id)
+        assert client.snapshots.delete(name).id == second.id
         kinds = [event.type for event in sandbox.events.list(kinds=["snapshot.*", "sandbox.rolled_back"])]
         assert kinds.count("snapshot.created") == kinds.count("snapshot.deleted") == kinds.count("sandbox.rolled_back") == 2
 

@@ -3,13 +3,19 @@
 use api::{ErrorCode, SnapshotView};
 use axum::http::StatusCode;
 
-use super::{snapshot_id, view};
+use super::{names, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
+use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/snapshots/{id}", READ)
-        .describe("getSnapshot", Tag::Snapshots, "Get a snapshot", "")
+        .describe(
+            "getSnapshot",
+            Tag::Snapshots,
+            "Get a snapshot",
+            "A name is that of the newest snapshot with it.",
+        )
         .parameters([Parameter::SNAPSHOT_ID])
         .returns::<SnapshotView>(StatusCode::OK, "The snapshot.")
         .errors([(ErrorCode::SnapshotNotFound, "The snapshot does not exist or was deleted")])
@@ -18,7 +24,7 @@ pub fn endpoint() -> Endpoint {
 
 async fn get(call: Call) -> Result<Json<SnapshotView>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let id = snapshot_id(&parts.uri)?;
+    let id = names::find(&service, &caller.account, None, &segment(&parts.uri, 3))?;
     let record = service.engine.snapshot(&caller.account, &id).await;
     let record = record.map_err(|error| of_engine(error, None, OperationKind::Other))?;
     Json::ok(&view::snapshot(&service.engine, &record))

@@ -5,8 +5,9 @@ use api::{ErrorCode, RollbackBody, SandboxView};
 use axum::http::StatusCode;
 use serde_json::json;
 
+use super::names;
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
-use crate::error::{ApiError, OperationKind, no_snapshot, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::routes::view;
@@ -43,7 +44,7 @@ async fn rollback(call: Call<Caller, JsonBody<RollbackBody>>) -> Result<Json<San
     let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
     let sandbox = service.engine.sandbox(&caller.account, &request.id);
     let body = request.body(body).await?.read(&()).inspect_err(|_| sandbox.touch())?;
-    let snapshot = body.snapshot_id.parse().map_err(|_| no_snapshot(&body.snapshot_id))?;
+    let snapshot = names::find(&service, &caller.account, Some(&request.id), &body.snapshot_id)?;
     let rolled_back = sandbox.rollback(&snapshot).await;
     let status =
         rolled_back.map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Other))?;

@@ -3,9 +3,10 @@
 use api::{ErrorCode, TemplateDeleted};
 use axum::http::StatusCode;
 
-use super::template_id;
+use super::names;
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
 use crate::error::{ApiError, of_builder};
+use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::delete("/v1/templates/{id}", WRITE)
@@ -14,17 +15,20 @@ pub fn endpoint() -> Endpoint {
             Tag::Templates,
             "Delete a template",
             "Cancels its build if it is not over. Sandboxes that were created from the template are not affected. \
-             Steps that no other template of the account has are deleted with it.",
+             Steps that no other template of the account has are deleted with it. A name must be that of one template only.",
         )
         .parameters([Parameter::TEMPLATE_ID])
         .returns::<TemplateDeleted>(StatusCode::OK, "The template is deleted.")
-        .errors([(ErrorCode::TemplateNotFound, "The template does not exist or was deleted")])
+        .errors([
+            (ErrorCode::TemplateNotFound, "The template does not exist or was deleted"),
+            (ErrorCode::InvalidState, "Several templates have the name"),
+        ])
         .handler(delete)
 }
 
 async fn delete(call: Call) -> Result<Json<TemplateDeleted>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let id = template_id(&parts.uri)?;
+    let id = names::find_only(&service, &caller.account, &segment(&parts.uri, 3))?;
     let deleted_at = service.builder.delete(&caller.account, &id).await.map_err(of_builder)?.into();
     Json::ok(&TemplateDeleted { id, deleted_at })
 }

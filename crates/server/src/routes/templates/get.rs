@@ -3,9 +3,10 @@
 use api::{ErrorCode, TemplateView};
 use axum::http::StatusCode;
 
-use super::{template_id, view};
+use super::{names, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::{ApiError, of_builder};
+use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/templates/{id}", READ)
@@ -18,7 +19,7 @@ pub fn endpoint() -> Endpoint {
 
 async fn get(call: Call) -> Result<Json<TemplateView>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let id = template_id(&parts.uri)?;
+    let id = names::find(&service, &caller.account, &segment(&parts.uri, 3))?;
     let template = service.builder.find(&caller.account, &id).map_err(of_builder)?;
     Json::ok(&view::template(&template))
 }

@@ -9,11 +9,12 @@ use builder::LogReader;
 use bytes::Bytes;
 use futures_util::FutureExt;
 
-use super::{template_id, view};
+use super::{names, view};
 use crate::endpoint::parameter::last_log_event;
 use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::{ApiError, key_ended, of_builder};
 use crate::request_id::RequestId;
+use crate::routes::read::segment;
 use crate::routes::read::values;
 use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
@@ -56,7 +57,7 @@ pub fn endpoint() -> Endpoint {
 
 async fn logs(call: Call) -> Result<Response, ApiError> {
     let Call { service, caller, request_id, parts, .. } = call;
-    let id = template_id(&parts.uri)?;
+    let id = names::find(&service, &caller.account, &segment(&parts.uri, 3))?;
     let refused = |got: &str| {
         let message = format!(
             "header Last-Event-ID is {}; allowed: the id of an event of this log",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Optional, Union
+from urllib.parse import quote
 
 from .. import models
 from .._bodies import mapping, tags_query
-from .._request import LARGEST_PAGE, QueryValue, checked_id, given, key_headers, query_string
+from .._request import LARGEST_PAGE, QueryValue, checked_reference, given, key_headers, query_string
 from .._retry import Safety
 from ._context import AsyncSandboxContext
 from ._paging import AsyncPagedList
@@ -47,12 +48,15 @@ class AsyncSnapshots:
         return AsyncPagedList(fetch, lambda snapshot: snapshot.id)
 
     async def get(self, snapshot_id: str) -> models.Snapshot:
-        """Returns a snapshot."""
+        """Returns a snapshot by its id, or the newest one with a name."""
         call = Call("GET", _path(snapshot_id), Safety.REPEATABLE)
         return await self._transport.json(call, models.Snapshot.from_json)
 
     async def delete(self, snapshot: SnapshotOrId) -> models.SnapshotDeleted:
-        """Deletes a snapshot. Sandboxes that were created from it, and snapshots of those, are not affected."""
+        """
+        Deletes a snapshot, given with its id or a name that no other one has. Sandboxes that were created from it, and snapshots of
+        those, are not affected.
+        """
         call = Call("DELETE", _path(snapshot), Safety.AFTER_ANSWER)
         return await self._transport.json(call, models.SnapshotDeleted.from_json)
 
@@ -82,8 +86,8 @@ async def roll_back(context: AsyncSandboxContext, snapshot: SnapshotOrId) -> mod
 
 
 def _path(snapshot: SnapshotOrId) -> str:
-    return f"/v1/snapshots/{_id_of(snapshot)}"
+    return f"/v1/snapshots/{quote(_id_of(snapshot), safe='')}"
 
 
 def _id_of(snapshot: SnapshotOrId) -> str:
-    return checked_id("snapshot", "snap_", snapshot if isinstance(snapshot, str) else snapshot.id)
+    return checked_reference("snapshot", "snap_", snapshot if isinstance(snapshot, str) else snapshot.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from typing import Any, Callable, Dict, Mapping, Optional, Union
+from urllib.parse import quote
 
 from .. import models
 from .._bodies import tags_query, template_body
@@ -12,7 +13,7 @@ from .._build_context import local_context
 from .._build_events import BuildDone, BuildEvent, StepOutput, parse_build_event
 from .._errors import BuildFailed, NetworkError, SandboxdError
 from .._policies import CreateEgress, CreateIngress
-from .._request import LARGEST_PAGE, QueryValue, checked_id, key_headers, query_string
+from .._request import LARGEST_PAGE, QueryValue, checked_reference, key_headers, query_string
 from .._retry import Safety
 from .._sse import Event
 from .._units import Duration, Size
@@ -229,7 +230,7 @@ class AsyncTemplates:
         return AsyncPagedList(fetch, lambda template: template.id)
 
     async def get(self, template_id: str) -> models.Template:
-        """Returns a template, with the progress of its build."""
+        """Returns a template by its id, or the newest one with a name, with the progress of its build."""
         call = Call("GET", _path(template_id), Safety.REPEATABLE)
         return await self._transport.json(call, models.Template.from_json)
 
@@ -239,7 +240,10 @@ class AsyncTemplates:
         return await self._transport.json(call, models.Template.from_json)
 
     async def delete(self, template: TemplateOrId) -> models.TemplateDeleted:
-        """Deletes a template, and cancels its build. Sandboxes that were created from it are not affected."""
+        """
+        Deletes a template, given with its id or a name that no other one has, and cancels its build. Sandboxes that were created from
+        it are not affected.
+        """
         call = Call("DELETE", _path(template), Safety.AFTER_ANSWER)
         return await self._transport.json(call, models.TemplateDeleted.from_json)
 
@@ -286,4 +290,4 @@ class AsyncTemplates:
 
 def _path(template: TemplateOrId, rest: str = "") -> str:
     template_id = template if isinstance(template, str) else template.id
-    return f"/v1/templates/{checked_id('template', 'tpl_', template_id)}{rest}"
+    return f"/v1/templates/{quote(checked_reference('template', 'tpl_', template_id), safe='')}{rest}"

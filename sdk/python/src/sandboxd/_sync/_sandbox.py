@@ -474,8 +474,8 @@ class Sandbox(OtherNames):
 
     def rollback(self, snapshot: SnapshotOrId) -> models.Sandbox:
         """
-        Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. If the snapshot
-        has processes, they continue. A rollback whose response is lost is not retried.
+        Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. A name means
+        the newest snapshot of the sandbox with it. If the snapshot has processes, they continue. A rollback whose response is lost is not retried.
         """
         view = self.context.view = roll_back(self.context, snapshot)
         return view

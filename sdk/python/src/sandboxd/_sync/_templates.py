@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from typing import Any, Callable, Dict, Mapping, Optional, Union
+from urllib.parse import quote
 
 from .. import models
 from .._bodies import tags_query, template_body
@@ -13,7 +14,7 @@ from .._build_context import local_context
 from .._build_events import BuildDone, BuildEvent, StepOutput, parse_build_event
 from .._errors import BuildFailed, NetworkError, SandboxdError
 from .._policies import CreateEgress, CreateIngress
-from .._request import LARGEST_PAGE, QueryValue, checked_id, key_headers, query_string
+from .._request import LARGEST_PAGE, QueryValue, checked_reference, key_headers, query_string
 from .._retry import Safety
 from .._sse import Event
 from .._units import Duration, Size
@@ -230,7 +231,7 @@ class Templates:
         return PagedList(fetch, lambda template: template.id)
 
     def get(self, template_id: str) -> models.Template:
-        """Returns a template, with the progress of its build."""
+        """Returns a template by its id, or the newest one with a name, with the progress of its build."""
         call = Call("GET", _path(template_id), Safety.REPEATABLE)
         return self._transport.json(call, models.Template.from_json)
 
@@ -240,7 +241,10 @@ class Templates:
         return self._transport.json(call, models.Template.from_json)
 
     def delete(self, template: TemplateOrId) -> models.TemplateDeleted:
-        """Deletes a template, and cancels its build. Sandboxes that were created from it are not affected."""
+        """
+        Deletes a template, given with its id or a name that no other one has, and cancels its build. Sandboxes that were created from
+        it are not affected.
+        """
         call = Call("DELETE", _path(template), Safety.AFTER_ANSWER)
         return self._transport.json(call, models.TemplateDeleted.from_json)
 
@@ -287,4 +291,4 @@ class Templates:
 
 def _path(template: TemplateOrId, rest: str = "") -> str:
     template_id = template if isinstance(template, str) else template.id
-    return f"/v1/templates/{checked_id('template', 'tpl_', template_id)}{rest}"
+    return f"/v1/templates/{quote(checked_reference('template', 'tpl_', template_id), safe='')}{rest}"

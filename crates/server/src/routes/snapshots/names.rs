@@ -1,0 +1,70 @@
+//! Snapshots by their names, which requests accept in place of ids. Several snapshots can have the same name.
+
+use std::collections::BTreeMap;
+
+use api::{ErrorCode, SandboxId, SnapshotId};
+use rules::SnapshotQuery;
+
+use crate::error::{ApiError, no_snapshot};
+use crate::service::Service;
+
+/// The most ids that a message lists.
+const SHOWN_IDS: u32 = 10;
+
+/// Those with a name, newest first, and how many there are.
+fn all_named(
+    service: &Service,
+    account: &str,
+    sandbox: Option<&SandboxId>,
+    name: &str,
+) -> (Vec<SnapshotId>, u64) {
+    let query = SnapshotQuery {
+        sandbox: sandbox.cloned(),
+        name: Some(name.to_owned()),
+        metadata: BTreeMap::new(),
+        limit: SHOWN_IDS,
+        offset: 0,
+    };
+    let (found, total) = service.engine.list_snapshots(account, &query);
+    (found.iter().map(|snapshot| snapshot.id.clone()).collect(), total)
+}
+
+/// The newest one with a name.
+pub fn newest_named(service: &Service, account: &str, name: &str) -> Option<SnapshotId> {
+    all_named(service, account, None, name).0.into_iter().next()
+}
+
+/// The snapshot with an id, or the newest one with a name. If a sandbox is given, its snapshots are searched for the name.
+pub fn find(
+    service: &Service,
+    account: &str,
+    sandbox: Option<&SandboxId>,
+    text: &str,
+) -> Result<SnapshotId, ApiError> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let (found, _) = all_named(service, account, sandbox, text);
+    found.into_iter().next().ok_or_else(|| no_snapshot(text))
+}
+
+/// The snapshot with an id, or the only one with a name: which of several is to be deleted must not be guessed.
+pub fn find_only(service: &Service, account: &str, text: &str) -> Result<SnapshotId, ApiError> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let (found, total) = all_named(service, account, None, text);
+    match &found[..] {
+        [] => Err(no_snapshot(text)),
+        [id] => Ok(id.clone()),
+        ids => {
+            let ids: Vec<&str> = ids.iter().map(SnapshotId::as_str).collect();
+            let message = format!(
+                "{total} snapshots have the name {}; allowed: an id, such as {}",
+                rules::quoted(text),
+                ids.join(", ")
+            );
+            Err(ApiError::new(ErrorCode::InvalidState, message).with_detail("field", "id"))
+        }
+    }
+}
