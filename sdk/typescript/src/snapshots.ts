@@ -120,7 +120,8 @@ function idOf(snapshot: Snapshot | string): string {
 }
 
 function pathOf(id: string): string {
-  const isName = !id.startsWith("snap_") && !["", ".", ".."].includes(id);
+  // An id of something else is a mistake, not a name.
+  const isName = !/^(sb|snap|tpl|ex)_/.test(id) && !["", ".", ".."].includes(id);
   if (!isName && !/^snap_[0-9a-z]+$/.test(id)) throw argumentError("snapshotId", `'${id}' is not a snapshot id`);
   return `/v1/snapshots/${encodeURIComponent(id)}`;
 }

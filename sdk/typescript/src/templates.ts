@@ -287,7 +287,8 @@ function directoryPayload(directory: string, dockerfile: string | undefined): Pa
 
 function pathOf(template: Template | string, rest = ""): string {
   const id = typeof template === "string" ? template : template.id;
-  const isName = !id.startsWith("tpl_") && !["", ".", ".."].includes(id);
+  // An id of something else is a mistake, not a name.
+  const isName = !/^(sb|snap|tpl|ex)_/.test(id) && !["", ".", ".."].includes(id);
   if (!isName && !/^tpl_[0-9a-z]+$/.test(id)) throw argumentError("templateId", `'${id}' is not a template id`);
   return `/v1/templates/${encodeURIComponent(id)}${rest}`;
 }

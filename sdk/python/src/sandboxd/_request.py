@@ -88,7 +88,8 @@ def checked_id(argument: str, prefix: str, text: str) -> str:
 def checked_reference(argument: str, prefix: str, text: str) -> str:
     """The id or the name of a snapshot or a template, which can be any text."""
     _check_text(argument, text)
-    if text.startswith(prefix):
+    # An id of something else is a mistake, not a name.
+    if re.match("(sb|snap|tpl|ex)_", text):
         return checked_id(argument, prefix, text)
     if text in ("", ".", ".."):
         raise argument_error(argument, f"{text!r} is neither an id nor a name")

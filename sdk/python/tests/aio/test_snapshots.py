@@ -130,7 +130,7 @@ async def test_snapshots_are_listed_fetched_and_deleted() -> None:
 async def test_ids_of_snapshots_are_checked_before_they_are_sent() -> None:
     client = AsyncSandboxd(url="http://127.0.0.1:9", api_key="k")
     sandbox = client.sandboxes.connect(SANDBOX)
-    for wrong in ("", "snap_/../x", SANDBOX, "snap_A"):
+    for wrong in ("", "snap_/../x", "..", SANDBOX, "snap_A"):
         for call in (client.snapshots.get, client.snapshots.delete, sandbox.rollback):
             with pytest.raises(SandboxdError) as caught:
                 await call(wrong)

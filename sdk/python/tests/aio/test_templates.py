@@ -307,7 +307,7 @@ async def test_templates_are_listed_fetched_cancelled_and_deleted() -> None:
 
 async def test_ids_and_keys_are_checked_before_anything_is_sent(tmp_path: Path) -> None:
     templates = AsyncSandboxd(url="http://127.0.0.1:9", api_key="k").templates
-    for wrong in ("", "tpl_/../x", "web", "tpl_A"):
+    for wrong in ("", "tpl_/../x", "..", "tpl_A"):
         for call in (templates.get, templates.delete, templates.cancel, templates.wait):
             with pytest.raises(SandboxdError) as caught:
                 await call(wrong)
