@@ -105,7 +105,9 @@ impl Failure {
     pub fn rpc_response(&self, kind: CallKind, sandbox_id: &str) -> Response {
         let Some(error) = self.to_rpc() else { return not_running(sandbox_id) };
         match kind {
-            CallKind::Unary => json_response(error.code.status(), &error.to_json()),
+            CallKind::Unary => {
+                waiting(json_response(error.code.status(), &error.to_json()), error.retry_after_s)
+            }
             CallKind::Stream => {
                 ([(header::CONTENT_TYPE, STREAM_TYPE)], Body::from(end_of_stream(Some(&error))))
                     .into_response()
@@ -116,7 +118,7 @@ impl Failure {
     /// The response of `/files`.
     pub fn http_response(&self, sandbox_id: &str) -> Response {
         match self {
-            Self::Rpc(error) => http_error(error.code.status(), &error.message),
+            Self::Rpc(error) => waiting(http_error(error.code.status(), &error.message), error.retry_after_s),
             Self::NoSpace(message) => http_error(StatusCode::INSUFFICIENT_STORAGE, message),
             Self::NotRunning => not_running(sandbox_id),
         }
@@ -131,6 +133,14 @@ fn of_refusal(refusal: ProcessRefusal) -> Code {
         ProcessRefusal::TooMany => Code::ResourceExhausted,
         ProcessRefusal::Other => Code::Internal,
     }
+}
+
+/// A refusal says when to try again.
+fn waiting(mut response: Response, retry_after_s: Option<u64>) -> Response {
+    if matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        response.headers_mut().insert(header::RETRY_AFTER, retry_after_s.unwrap_or(1).into());
+    }
+    response
 }
 
 /// A response with a JSON body.
@@ -148,4 +158,26 @@ pub fn not_running(sandbox_id: &str) -> Response {
     let status = StatusCode::BAD_GATEWAY;
     let body = json!({ "sandboxId": sandbox_id, "message": "The sandbox was not found", "code": 502 });
     json_response(status, &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::E2bError;
+
+    fn wait(response: &Response) -> Option<&str> {
+        response.headers().get(header::RETRY_AFTER)?.to_str().ok()
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_try_again() {
+        let limit = E2bError::new(StatusCode::TOO_MANY_REQUESTS, "10 a minute").retry_after(41);
+        let refused = Failure::from(RpcError::refused(limit));
+        let (call, file) = (refused.rpc_response(CallKind::Unary, "sb"), refused.http_response("sb"));
+        assert_eq!((call.status().as_u16(), wait(&call), wait(&file)), (429, Some("41"), Some("41")));
+        let stopping = Failure::of(EngineError::Stopping).rpc_response(CallKind::Unary, "sb");
+        assert_eq!((stopping.status().as_u16(), wait(&stopping)), (503, Some("1")));
+        let other = Failure::new(Code::NotFound, "no such file").rpc_response(CallKind::Unary, "sb");
+        assert_eq!(wait(&other), None);
+    }
 }

@@ -8,7 +8,7 @@ use engine::{Engine, EngineError, SandboxHandle};
 use rules::Scope;
 
 use super::auth::{Grant, SentToken, TokenCheck, sent_token};
-use super::connect::{Buffers, Code};
+use super::connect::{Buffers, RpcError};
 use super::failure::Failure;
 use crate::run_defaults::RunDefaults;
 use crate::services::{Caller, HostServices, Permit, ResponseMemory};
@@ -76,13 +76,13 @@ impl Target {
             Grant::Key(id) => Some(&**id),
         };
         let counted = self.services.count_execution(&self.account, key_id, &self.id);
-        counted.map_err(|error| Failure::new(Code::ResourceExhausted, error.message))
+        Ok(counted.map_err(RpcError::refused)?)
     }
 
     /// Takes a place among the requests in flight of the sandbox's account, for an authorized request.
     pub fn enter(&self, headers: &HeaderMap) -> Result<Permit, Failure> {
         let entered = self.services.enter(&self.account, headers);
-        entered.map_err(|error| Failure::new(Code::ResourceExhausted, error.message))
+        Ok(entered.map_err(RpcError::refused)?)
     }
 
     /// The memory for messages of requests.

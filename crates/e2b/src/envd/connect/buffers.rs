@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Code, RpcError};
+use super::RpcError;
 use crate::services::BodyBuffer;
 
 /// Makes buffers for the messages of an account.
@@ -23,5 +23,5 @@ impl Buffers {
 
 /// Appends to a message; fails if there is no memory for it.
 pub async fn append(message: &mut Box<dyn BodyBuffer>, data: &[u8]) -> Result<(), RpcError> {
-    message.add(data).await.map_err(|error| RpcError::new(Code::ResourceExhausted, error.message))
+    message.add(data).await.map_err(RpcError::refused)
 }

@@ -2,6 +2,8 @@
 
 use axum::http::StatusCode;
 
+use crate::error::E2bError;
+
 /// An error code of the Connect protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
@@ -62,11 +64,18 @@ impl Code {
 pub struct RpcError {
     pub code: Code,
     pub message: String,
+    /// When the same call can succeed, if the service knows. A refusal without it asks to wait for a second.
+    pub retry_after_s: Option<u64>,
 }
 
 impl RpcError {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), retry_after_s: None }
+    }
+
+    /// The call reached a limit of the service.
+    pub fn refused(error: E2bError) -> Self {
+        Self { retry_after_s: error.retry_after_s, ..Self::new(Code::ResourceExhausted, error.message) }
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {

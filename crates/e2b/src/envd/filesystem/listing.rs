@@ -12,7 +12,7 @@ use engine::PathDetails;
 use futures_util::stream;
 
 use super::entry;
-use crate::envd::connect::Code;
+use crate::envd::connect::{Code, RpcError};
 use crate::envd::failure::{Failure, JSON_TYPE};
 use crate::services::ResponseMemory;
 
@@ -64,7 +64,7 @@ impl Listing {
             let capacity = text.len().max(self.length.clamp(FIRST_PIECE_BYTES, PIECE_BYTES));
             let reserved = self.reserved + capacity;
             let covered = self.memory.cover(reserved).await;
-            covered.map_err(|error| Failure::new(Code::ResourceExhausted, error.message))?;
+            covered.map_err(RpcError::refused)?;
             self.reserved = reserved;
             let full = std::mem::replace(&mut self.current, Vec::with_capacity(capacity));
             if !full.is_empty() {
