@@ -6,7 +6,9 @@ use e2e::service::{Client, Event, Service, small, with};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::{SANDBOXES, SNAPSHOTS, keys, number, output, sandbox_path, take_snapshot, text, time, user};
+use crate::{
+    SANDBOXES, SNAPSHOTS, action_path, keys, number, output, sandbox_path, take_snapshot, text, time, user,
+};
 
 pub const TEMPLATES: &str = "/v1/templates";
 
@@ -280,6 +282,16 @@ async fn templates_and_snapshots_are_bases() {
     build(&client, &of("snapped", &snapshot, "RUN cat /tmp/own > /tmp/copied")).await;
     let id = create_from(&client, "snapped").await;
     assert_eq!(output(&client, &id, "cat /tmp/copied; echo $FROM_BASE").await, "kept\nyes\n");
+    // By its name, too: the newest snapshot with it. A name hides no image of the operator.
+    let image = Service::image();
+    for (text, name) in [("older", "named"), ("newer", "named"), ("hidden", image)] {
+        output(&client, &id, &format!("echo {text} > /tmp/own")).await;
+        client.post(&action_path(&id, "snapshots"), &json!({ "name": name })).await.unwrap().is(201).unwrap();
+    }
+    build(&client, &of("by-name", "named", "RUN cp /tmp/own /tmp/copied")).await;
+    let id = create_from(&client, "by-name").await;
+    assert_eq!(output(&client, &id, "cat /tmp/copied").await, "newer\n");
+    build(&client, &of("of-operator", image, "RUN test ! -e /tmp/own")).await;
     // An argument in FROM, and no step at all.
     let plain = with(of("plain", "$BASE", ""), "dockerfile", json!("ARG BASE=none\nFROM $BASE"));
     build(&client, &with(plain, "buildArgs", json!({ "BASE": "base:1" }))).await;

@@ -46,11 +46,16 @@ pub fn named_in(service: &Service, account: &str, body: &[u8]) -> Option<Result<
     if image.starts_with(SnapshotId::PREFIX) {
         return Some(image.parse().map_err(|_| no_snapshot(&image)));
     }
-    // A name hides no image of the operator, nor one of this host.
-    if service.images.is_in_catalogue(&image) || service.images.get(&image).is_some() {
+    named(service, account, &image).map(Ok)
+}
+
+/// The newest snapshot with a name, which creates and the `FROM` of a Dockerfile accept as an image. A name hides no image of the
+/// operator, nor one of this host.
+pub fn named(service: &Service, account: &str, name: &str) -> Option<SnapshotId> {
+    if service.images.is_in_catalogue(name) || service.images.get(name).is_some() {
         return None;
     }
-    names::newest_named(service, account, &image).map(Ok)
+    names::newest_named(service, account, name)
 }
 
 /// The configuration of a create from a snapshot, and what the sandbox begins with.

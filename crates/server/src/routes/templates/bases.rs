@@ -1,5 +1,5 @@
 //! What the `FROM` of a Dockerfile can name: an image of the catalogue or one that the account may name, a template or a snapshot of the
-//! account.
+//! account, by its id or its name.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use rules::IsolationRules;
 use crate::app;
 use crate::error::{OperationKind, of_engine};
 use crate::routes::image_source::{PullWait, find_image};
+use crate::routes::snapshots;
 use crate::service::Service;
 
 /// A build waits this long for a pull. Its own timeout may end it earlier.
@@ -37,7 +38,12 @@ impl Bases for ServiceBases {
             return Err(BuildError::new(format!("template {} does not exist", rules::quoted(name))));
         }
         if name.starts_with(SnapshotId::PREFIX) {
-            return of_snapshot(&service, account, name).await;
+            let missing = || BuildError::new(format!("snapshot {} does not exist", rules::quoted(name)));
+            let id: SnapshotId = name.parse().map_err(|_| missing())?;
+            return of_snapshot(&service, account, name, &id).await;
+        }
+        if let Some(id) = snapshots::named(&service, account, name) {
+            return of_snapshot(&service, account, name, &id).await;
         }
         let found = find_image(&service, account, name, PullWait::of_build(PULL_TIMEOUT)).await;
         let found = found.map_err(|error| BuildError::new(error.message))?;
@@ -70,10 +76,14 @@ fn of_template(service: &Service, template: &builder::Template) -> Result<Base, 
     })
 }
 
-async fn of_snapshot(service: &Service, account: &str, name: &str) -> Result<Base, BuildError> {
-    let missing = || BuildError::new(format!("snapshot {} does not exist", rules::quoted(name)));
-    let id: SnapshotId = name.parse().map_err(|_| missing())?;
-    let found = service.engine.snapshot_template(account, &id).await;
+/// `name`: what the Dockerfile has, the id of the snapshot or its name.
+async fn of_snapshot(
+    service: &Service,
+    account: &str,
+    name: &str,
+    id: &SnapshotId,
+) -> Result<Base, BuildError> {
+    let found = service.engine.snapshot_template(account, id).await;
     let (mut image, snapshot) =
         found.map_err(|error| BuildError::new(of_engine(error, None, OperationKind::Other).message))?;
     image.processes_from = None;
