@@ -140,7 +140,7 @@ async fn an_image_that_no_registry_confirms_is_refused_long_before_its_pull_ends
             "{}",
             answer.text
         );
-        assert!(answer.message().contains("the nearest image is "), "{}", answer.text);
+        assert!(answer.message().contains("the nearest image"), "{}", answer.text);
         assert_eq!(answer.detail("field"), "image");
     }
 }
@@ -228,6 +228,26 @@ fn an_image_without_its_tag_is_suggested_before_other_short_names() {
         ("codeinterpreter", "code-interpreter"),
     ] {
         assert_eq!(unknown_image(name, None, &known).details["nearest"], nearest, "{name}");
+    }
+}
+
+#[test]
+fn names_that_are_not_similar_are_not_suggested() {
+    let images = ["node:22", "python:3.12", "ubuntu:24.04", "custom"].map(str::to_owned).to_vec();
+    let known = KnownImages { images, templates: vec!["bad".to_owned(), "web-server".to_owned()] };
+    for name in ["alpine:3.20", "mid", "registry.example/acme/app:1"] {
+        let error = unknown_image(name, None, &known);
+        assert!(error.message.contains("no image has a similar name"), "{}", error.message);
+        assert!(!error.message.contains("template"), "{}", error.message);
+        assert!(!error.details.contains_key("nearestTemplate"), "{name}");
+    }
+    for (name, part) in [
+        ("python-slim:3", "the nearest image is 'python:3.12'"),
+        ("docker.io/library/node", "the nearest image is 'node:22'"),
+        ("web", "the nearest template is 'web-server'"),
+    ] {
+        let error = unknown_image(name, None, &known);
+        assert!(error.message.contains(part), "{name}: {}", error.message);
     }
 }
 
