@@ -63,7 +63,9 @@ fn user(name: String) -> Result<String, ConfigError> {
     if (1..=USER_BYTES).contains(&name.len()) && name.chars().all(is_allowed) {
         return Ok(name);
     }
-    let allowed = format!("the name of a user: 1 to {USER_BYTES} bytes without ':' and control characters");
+    let allowed = format!(
+        "the name or the number of a user: 1 to {USER_BYTES} bytes without ':' and control characters; its group is that of the user"
+    );
     Err(ConfigError::text("user", &name, allowed))
 }
 

@@ -218,8 +218,6 @@ fn one_of(states: &[SandboxState]) -> String {
 fn remedy(state: SandboxState, operation: Operation) -> &'static str {
     match (state, operation) {
         (SandboxState::Creating, _) => "; wait until it is running",
-        (SandboxState::Paused, Operation::Pause) => "; it is already paused",
-        (SandboxState::Running, Operation::Resume) => "; it is already running",
         (
             SandboxState::Paused,
             Operation::Execute { auto_resume }
@@ -328,7 +326,7 @@ mod tests {
         let say = |state, operation| decide(state, operation).unwrap_err().to_string();
         assert_eq!(
             say(Paused, Operation::Pause),
-            "cannot pause a sandbox that is paused; it must be running; it is already paused"
+            "cannot pause a sandbox that is paused; it must be running"
         );
         assert_eq!(
             say(Paused, Operation::Execute { auto_resume: AutoResume::from(false) }),
