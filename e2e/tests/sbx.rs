@@ -243,7 +243,13 @@ async fn sandboxes_are_created_listed_paused_and_removed() {
     assert_eq!(user.stdout(&["exec", id, "-e", "A=1", "-w", "/tmp", "--", "echo $A; pwd"]), "1\n/tmp\n");
     let removed = user.run(&["rm", "sb_00000000", id]);
     assert_eq!((code(&removed), text(&removed.stdout)), (125, format!("{id}\n")));
-    assert_eq!(user.live(), [other]);
+    assert_eq!(user.live(), [other.as_str()]);
+    // A sandbox that is gone needs nothing, as with the ids of `ls -aq`.
+    let removed = user.run(&["rm", id, &other, id]);
+    assert_eq!((code(&removed), text(&removed.stdout)), (0, format!("{other}\n")));
+    assert_eq!(text(&removed.stderr), format!("sbx: already terminated: {id}, {id}\n"));
+    assert_eq!(user.live(), Vec::<String>::new());
+    user.create();
     user.stdout(&["rm", "--all"]);
     assert_eq!(user.live(), Vec::<String>::new());
     let all = user.json(&["ls", "--all", "--json"]);

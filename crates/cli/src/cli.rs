@@ -29,7 +29,7 @@ pub use running::{BUFFERED_MAX, Running};
 pub use snapshot::{ForkArguments, RollbackArguments, SnapshotCommand};
 pub use template::{BuildArguments, TemplateCommand};
 
-use crate::units::{megabytes, time};
+use crate::units::{megabytes, time, vcpus};
 
 /// Manage isolated Linux sandboxes from a terminal.
 ///

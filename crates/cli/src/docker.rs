@@ -16,6 +16,7 @@ const NO_PRIVILEGES: &str =
     "a sandbox has no privileges or devices of the host; --isolation sets what separates it from the host";
 const COPIES: &str =
     "nothing is mounted; -v LOCAL:PATH of 'sbx run' copies files into the sandbox, and 'sbx cp' copies later";
+const INSPECTED: &str = "it prints JSON, which 'jq' can select from: sbx inspect SANDBOX | jq -r '.[].state'";
 const TABLES: &str = "--json prints everything, which 'jq' can select from";
 
 /// Commands of Docker, and common names of such commands, that sbx does not have.
@@ -145,6 +146,32 @@ const OPTIONS: &[(Names, Names, &str)] = &[
         "leave it out: sandboxes and images have the architecture of the service's host",
     ),
     (&["run", "create"], &["--init"], "leave it out: every sandbox has an init process"),
+    (
+        &["build"],
+        &["--secret", "--ssh"],
+        "leave it out: steps get no secrets; -e of 'sbx create' and 'sbx run' passes one to a sandbox, --build-arg values that may be stored",
+    ),
+    (
+        &["build"],
+        &["--iidfile"],
+        "'sbx build' prints the id on standard output: ID=$(sbx build -t NAME PATH)",
+    ),
+    (&["build"], &["--label"], "-m adds metadata to the template"),
+    (
+        &["build"],
+        &["--cache-from", "--cache-to"],
+        "leave it out: the service keeps the results of steps, and --no-cache runs them again",
+    ),
+    (
+        &["run", "create"],
+        &["--cidfile"],
+        "'sbx create' prints the id on standard output: ID=$(sbx create IMAGE); --name names the sandbox",
+    ),
+    (
+        &["run", "exec"],
+        &["--detach-keys"],
+        "leave it out: no keys leave a terminal; 'sbx exec -d' starts a command that goes on without one",
+    ),
     (&["build"], &["--target"], "the last stage of the Dockerfile is built"),
     (
         &["build"],
@@ -159,8 +186,8 @@ const OPTIONS: &[(Names, Names, &str)] = &[
     (&["ps"], &["-a", "--all", "-q", "--quiet", "-f", "--filter", "--format"], PROCESSES),
     (&["ls"], &["-f", "--filter"], "--state, --image and --metadata select sandboxes"),
     (&["ls"], &["--no-trunc"], "--wide shows more, --json everything"),
-    (&["ls", "images", "inspect", "info", "events"], &["--format"], TABLES),
-    (&["inspect"], &["-f"], TABLES),
+    (&["ls", "images", "info", "events"], &["--format"], TABLES),
+    (&["inspect"], &["--format", "-f"], INSPECTED),
     (&["images"], &["-q", "--quiet", "-f", "--filter"], TABLES),
     (&["rm"], &["-v", "--volumes"], "leave it out: the disk ends with its sandbox"),
     (&["cp"], &["-r", "-R", "-a", "--archive"], "leave it out: directories are copied with all they contain"),
@@ -308,7 +335,11 @@ mod tests {
             ("run --read-only img ls", "leave it out"),
             ("create --tmpfs /tmp img", "leave it out"),
             ("cp -r . web:", "leave it out"),
-            ("inspect -f x web", "--json"),
+            ("inspect -f x web", "jq -r"),
+            ("inspect --format x web", "jq -r"),
+            ("build --secret id=a -t x .", "--build-arg"),
+            ("run --cidfile f img ls", "'sbx create'"),
+            ("exec -it --detach-keys ctrl-x web bash", "'sbx exec -d'"),
             ("rm -fv web", "leave it out"),
         ] {
             let text = refusal(line);

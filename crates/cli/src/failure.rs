@@ -98,7 +98,8 @@ fn hint(error: &Error, certificate: Option<String>) -> Option<String> {
         }
         Code::Configuration if detail("reason") == Some("key") => {
             "'sandboxd serve' or './dev run' starts a service on this machine; if that has another data directory, set SANDBOXD_DATA_DIR \
-             (SANDBOXD_CONFIG is not read); for a service on another machine, 'sbx login' saves its URL and a key"
+             (SANDBOXD_CONFIG is not read); one that has just been started may prepare its images first, and its log says when it is \
+             ready; for a service on another machine, 'sbx login' saves its URL and a key"
         }
         Code::Configuration => {
             "'sbx login' saves a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY override them"
@@ -163,8 +164,9 @@ fn connection_hint(reason: Option<&str>, fault: Option<&str>, certificate: Optio
         }
         (Some("host"), ..) => "check the URL; --url or SANDBOXD_URL sets it".to_owned(),
         _ => {
-            "check that the service runs, which 'sandboxd serve' starts, and that the URL is right; for a service of this machine with \
-             another data directory, set SANDBOXD_DATA_DIR; for another machine, --url, SANDBOXD_URL or 'sbx login' sets it"
+            "check that the service runs, which 'sandboxd serve' starts, and that the URL is right; one that has just been started may \
+             prepare its images first, and its log says when it is ready; for a service of this machine with another data directory, set \
+             SANDBOXD_DATA_DIR; for another machine, --url, SANDBOXD_URL or 'sbx login' sets it"
                 .to_owned()
         }
     }
@@ -200,6 +202,7 @@ mod tests {
             (hint(Some("host"), None, None), "--url"),
             (hint(Some("refused"), None, None), "check that the service runs"),
             (hint(None, None, None), "check that the service runs"),
+            (hint(Some("refused"), None, None), "its log says when it is ready"),
         ] {
             assert!(text.contains(part), "{text}");
         }

@@ -84,15 +84,20 @@ pub fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
+/// Whether standard input is a terminal.
+pub fn is_input() -> bool {
+    io::stdin().is_terminal()
+}
+
 /// Columns of the terminal on standard error, if known.
 pub fn stderr_columns() -> Option<usize> {
     let size = termios::tcgetwinsize(io::stderr()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Columns and rows of the terminal.
+/// Columns and rows of the terminal, which is that of standard input if the output is not one.
 pub fn size() -> Option<(u16, u16)> {
-    let size = termios::tcgetwinsize(io::stdout()).ok()?;
+    let size = termios::tcgetwinsize(io::stdout()).or_else(|_| termios::tcgetwinsize(io::stdin())).ok()?;
     let cells = |cells: u16| cells.clamp(1, 1000);
     (size.ws_col > 0 && size.ws_row > 0).then(|| (cells(size.ws_col), cells(size.ws_row)))
 }

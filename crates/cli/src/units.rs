@@ -6,6 +6,8 @@ use std::time::Duration;
 const TIMES: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 const MB_PER_GB: u64 = 1024;
 const INVALID_SIZE: &str = "expected a size with a unit, such as 4g or 4096m; a number alone is in MB";
+const INVALID_VCPUS: &str =
+    "expected a whole number of vCPUs: 2, 4 or 8, or less if the operator has set resources.minimum.cpu";
 const INVALID_TIME: &str =
     "expected a time with units, such as 90s, 90m, 1h30m or 2d; a number alone is in seconds";
 
@@ -14,13 +16,18 @@ pub fn megabytes(text: &str) -> Result<u32, String> {
     let invalid = || INVALID_SIZE.to_owned();
     let (number, unit) = split(text).ok_or_else(invalid)?;
     let unit_mb = match unit.to_ascii_lowercase().as_str() {
-        "" | "m" | "mb" | "mib" => 1,
-        "g" | "gb" | "gib" => MB_PER_GB,
-        "t" | "tb" | "tib" => MB_PER_GB * MB_PER_GB,
+        "" | "m" | "mb" | "mi" | "mib" => 1,
+        "g" | "gb" | "gi" | "gib" => MB_PER_GB,
+        "t" | "tb" | "ti" | "tib" => MB_PER_GB * MB_PER_GB,
         _ => return Err(invalid()),
     };
     let mb = product(number, unit_mb).ok_or_else(invalid)?;
     u32::try_from(mb).map_err(|_| invalid())
+}
+
+/// Parses a number of vCPUs. The service says which ones it allows.
+pub fn vcpus(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| INVALID_VCPUS.to_owned())
 }
 
 /// Parses a time: `500ms`, `30s`, `90m`, `1h30m`, `1.5h`, `2d`, or seconds without a unit.
@@ -110,6 +117,8 @@ mod tests {
             ("4GiB", 4096),
             ("512m", 512),
             ("512MB", 512),
+            ("2Gi", 2048),
+            ("512Mi", 512),
             ("1.5g", 1536),
             ("0.5t", 524_288),
             ("0", 0),
@@ -119,6 +128,15 @@ mod tests {
         for text in ["", "g", "4k", "4 g", "-4g", "4g4", "1.0001g", ".5g", "4.g", "9999999999g", "4gg", "1e3"]
         {
             assert!(megabytes(text).unwrap_err().contains("4g"), "{text}");
+        }
+    }
+
+    #[test]
+    fn vcpus_are_whole_numbers() {
+        assert_eq!(vcpus("4"), Ok(4));
+        for text in ["1.5", "", "-1", "two"] {
+            let error = vcpus(text).unwrap_err();
+            assert!(error.contains("2, 4 or 8") && error.contains("operator"), "{text}: {error}");
         }
     }
 

@@ -28,6 +28,8 @@ async fn variables_come_from_files() {
     let (file, print) = (file.path().to_str().unwrap(), "echo $A $B");
     assert_eq!(user.stdout(&["exec", "--env-file", file, "-e", "B=word", &id, print]), "\"1\" word\n");
     assert_eq!(user.stdout(&["run", "--env-file", file, Service::image(), print]), "\"1\" file\n");
+    // As in a file, a name without a value here is skipped.
+    assert_eq!(user.stdout(&["exec", "-e", "SBX_NOT_SET", &id, "echo ${SBX_NOT_SET-unset}"]), "unset\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,6 +45,11 @@ async fn commands_run_on_a_terminal() {
     let output = on_a_terminal(&format!("run -it {} -- 'tty; exit 3'", Service::image())).unwrap();
     assert!(text(&output.stdout).contains("/dev/pts/") && code(&output) == 3, "{}", text(&output.stdout));
     assert_eq!(user.live(), [id.as_str()]);
+    // Only the input has to be a terminal.
+    let file = user.home.path().join("output");
+    let output = on_a_terminal(&format!("exec -it {id} tty > {}", file.display())).unwrap();
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(code(&output) == 0 && written.contains("/dev/pts/"), "{written:?}");
     let output = user.run(&["exec", "-it", &id, "tty"]);
     assert!(code(&output) == 125 && text(&output.stderr).contains("--tty"), "{}", text(&output.stderr));
     // A person reads when the sandbox ends, unless it was said; a script does not.
@@ -111,6 +118,8 @@ async fn values_out_of_range_are_named_in_the_units_of_the_user() {
         (&["timeout", "2d", &id], "--timeout is 2d; allowed: "),
         (&["create", Service::image(), "--memory", "4k"], "such as 4g"),
         (&["exec", "--timeout", "25h", &id, "true"], "up to 24h"),
+        (&["run", "--cpus", "1.5", Service::image(), "true"], "2, 4 or 8"),
+        (&["exec", "-u", "1000:1000", &id, "true"], "the name or the number of a user"),
     ] {
         let output = user.run(words);
         assert!(

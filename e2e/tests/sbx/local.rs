@@ -43,6 +43,9 @@ async fn a_service_with_its_own_certificate_is_found_by_its_data_directory() {
     assert_eq!(sbx(&["ls"]), success);
     let file = user.service.layout.data.join("local.json");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o600);
+    // A login finds it, too.
+    let (failed, stderr) = sbx(&["login"]);
+    assert!(failed == 125 && stderr.contains(&user.url()) && stderr.contains("--fingerprint"), "{stderr}");
     // A URL that the user gives is authenticated as usual.
     let (failed, stderr) = sbx(&["--url", &user.url(), "ls"]);
     assert!(failed == 125 && stderr.contains("certificate"), "{stderr}");

@@ -54,6 +54,29 @@ async fn a_directory_becomes_an_image() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_dockerfile_from_standard_input_has_the_context() {
+    let user = TestUser::new().await;
+    let dir = project(&[("f1", "of the context")]);
+    let path = dir.path().to_str().unwrap();
+    let mut child = user
+        .sbx()
+        .args(["build", "-t", "piped:latest", "--build-arg", "SBX_NOT_SET", "-f", "-", path])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    write!(stdin, "FROM {}\nCOPY f1 /f1\n", Service::image()).unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(user.stdout(&["run", "piped", "--", "cat /f1"]), "of the context");
+    for context in ["-", "https://example.com/app.git"] {
+        let refused = user.run(&["build", "-t", "piped", context]);
+        assert!(text(&refused.stderr).contains("'-f -'"), "{}", text(&refused.stderr));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failures_and_interrupts_end_a_build() {
     let user = TestUser::new().await;
     let dockerfile = format!("FROM {}\nRUN echo why; exit 3\n", Service::image());

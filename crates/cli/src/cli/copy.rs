@@ -26,13 +26,9 @@ pub struct CpArguments {
     pub quiet: bool,
 }
 
-/// Parses `LOCAL:PATH` with an optional `:rw` or `:ro` at the end. Names may be any bytes.
+/// Parses `LOCAL:PATH` with options at the end that may be left out, such as `:rw`. Names may be any bytes.
 pub fn volume(text: &OsStr) -> Result<Volume, String> {
-    let bytes = text.as_bytes();
-    let (bytes, back) = match bytes.strip_suffix(b":rw") {
-        Some(bytes) => (bytes, true),
-        None => (bytes.strip_suffix(b":ro").unwrap_or(bytes), false),
-    };
+    let (bytes, back) = without_options(text.as_bytes());
     let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
     let colon = bytes.iter().rposition(|byte| *byte == b':');
     match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
@@ -40,6 +36,17 @@ pub fn volume(text: &OsStr) -> Result<Volume, String> {
             Ok(Volume { local: path(local), inside: path(inside), back })
         }
         _ => Err("expected LOCAL:PATH with an absolute path in the sandbox, such as .:/workspace".to_owned()),
+    }
+}
+
+/// The text without the options of Docker at its end, and whether `rw` is one of them. `z` and `Z` are for mounts, and there are none.
+fn without_options(text: &[u8]) -> (&[u8], bool) {
+    let Some(colon) = text.iter().rposition(|byte| *byte == b':') else { return (text, false) };
+    let options = || text[colon + 1..].split(|byte| *byte == b',');
+    if options().all(|option| matches!(option, b"rw" | b"ro" | b"z" | b"Z")) {
+        (&text[..colon], options().any(|option| option == b"rw"))
+    } else {
+        (text, false)
     }
 }
 
@@ -58,7 +65,12 @@ mod tests {
         assert_eq!(volume(".:/workspace"), Ok(volume_of(".", "/workspace", false)));
         assert_eq!(volume(".:/workspace:ro"), volume(".:/workspace"));
         assert_eq!(volume("/a:b:/c:rw"), Ok(volume_of("/a:b", "/c", true)));
-        for text in ["", ".", ".:", ":/a", ".:relative", "/a:rw"] {
+        for (text, back) in
+            [(".:/w:ro,z", false), (".:/w:Z", false), (".:/w:rw,Z", true), (".:/w:z,rw", true)]
+        {
+            assert_eq!(volume(text), Ok(volume_of(".", "/w", back)), "{text}");
+        }
+        for text in ["", ".", ".:", ":/a", ".:relative", "/a:rw", "/a:z", ".:/w:rw,", "rw:z"] {
             assert!(volume(text).is_err(), "{text}");
         }
     }

@@ -7,13 +7,13 @@ use clap::Args;
 use sandboxd_client::IsolationChoice;
 
 use super::network::{NetworkChoice, network_choice};
-use super::{isolation, megabytes, pair, time};
+use super::{isolation, megabytes, pair, time, vcpus};
 
 /// Options of a new sandbox.
 #[derive(Debug, Default, Args)]
 pub struct SandboxOptions {
     /// Set the number of vCPUs: 2, 4 or 8
-    #[arg(long, alias = "cpus", value_name = "N")]
+    #[arg(long, alias = "cpus", value_name = "N", value_parser = vcpus)]
     pub cpu: Option<u32>,
     /// Set the memory: 2g to 16g
     #[arg(long, value_name = "SIZE", value_parser = megabytes)]
@@ -54,7 +54,8 @@ pub struct SandboxOptions {
     /// Wait at most this long for capacity, for rate limits and for the image
     ///
     /// By default sbx waits 2 minutes for capacity and rate limits. While the service pulls the image, sbx waits until the pull ends
-    /// if standard error is a terminal, and 10 minutes otherwise or with --json. Examples: 30s, 5m, 0 for not at all.
+    /// if standard error is a terminal, and 10 minutes otherwise or with --json. Examples: 30s, 5m, 0 for not at all. The limit is for
+    /// further attempts: one that has begun is not given up, and the service may pull and unpack the image for some seconds during it.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub wait: Option<Duration>,
 }

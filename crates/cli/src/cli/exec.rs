@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Arg, Args};
 
 use super::copy::{Volume, volume};
 use super::create::SandboxOptions;
@@ -16,8 +16,7 @@ use super::time;
 const CODE_MAX: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Debug, Args)]
-// What users of Docker type: it is always so.
-#[command(arg(clap::Arg::new("rm").long("rm").hide(true).action(clap::ArgAction::SetTrue)))]
+#[command(arg(rm()))]
 pub struct RunArguments {
     /// Image, template or snapshot to create the sandbox from
     pub image: String,
@@ -57,7 +56,7 @@ pub struct ExecArguments {
     /// Run in this directory
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Run as this user of the sandbox instead of root
+    /// Run as this user of the sandbox, a name or a number, instead of root; the group is that of the user
     #[arg(long, short, value_name = "USER")]
     pub user: Option<String>,
     /// Fail if the sandbox is paused instead of resuming it
@@ -87,7 +86,7 @@ pub struct ShellArguments {
     /// Start in this directory
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Run as this user of the sandbox instead of root
+    /// Run as this user of the sandbox, a name or a number, instead of root; the group is that of the user
     #[arg(long, short, value_name = "USER")]
     pub user: Option<String>,
     /// Run this instead of a shell: a bash command line, or a program and its arguments
@@ -133,6 +132,20 @@ pub struct KillArguments {
     /// Send this signal to the commands, such as TERM or INT, instead of killing all their processes
     #[arg(long, short, value_name = "SIGNAL")]
     pub signal: Option<String>,
+}
+
+/// `--rm`, which users of Docker type: it is always so.
+fn rm() -> Arg {
+    let arg = Arg::new("rm").long("rm").hide(true).value_parser(removal);
+    arg.num_args(0..=1).require_equals(true).default_missing_value("true")
+}
+
+/// Parses the value of `--rm`, which changes nothing.
+fn removal(text: &str) -> Result<bool, String> {
+    if text == "true" {
+        return Ok(true);
+    }
+    Err("'sbx run' always removes its sandbox; 'sbx create' starts one that stays".to_owned())
 }
 
 /// Parses the time limit of code.
@@ -183,13 +196,19 @@ mod tests {
     fn a_terminal_is_asked_for_as_with_docker() {
         let exec = exec("exec -it sb_1 bash");
         assert!(exec.tty && exec.running.stdin && exec.command == ["bash"]);
-        for words in ["run -it img", "run --rm -it img"] {
+        for words in [
+            "run -it img",
+            "run --rm -it img",
+            "run --rm=true --interactive --tty img",
+            "run --interactive --tty --rm img",
+        ] {
             let Command::Run(run) = parse(words).unwrap() else { panic!() };
-            assert!(run.tty && run.command.is_empty());
+            assert!(run.tty && run.running.stdin && run.command.is_empty(), "{words}");
         }
         let Command::Run(run) = parse("run --cpus 2 --net none -l a=b img ls").unwrap() else { panic!() };
         assert_eq!((run.new.cpu, run.new.network), (Some(2), Some(NetworkChoice::Offline)));
         assert_eq!(run.new.metadata, [("a".to_owned(), "b".to_owned())]);
+        assert!(parse("run --rm=false img ls").unwrap_err().contains("'sbx create'"));
         for wrong in
             ["exec -t --detach sb_1 bash", "exec -t --buffered sb_1 bash", "exec -it sb_1", "run img"]
         {

@@ -18,7 +18,7 @@ pub struct Running {
     /// Pass standard input to the command
     ///
     /// Text of up to 15 MiB is read to its end before the command starts. Longer or binary input is passed while the command runs.
-    #[arg(long, short = 'i')]
+    #[arg(long, short = 'i', alias = "interactive")]
     pub stdin: bool,
     /// Kill the command after this time, such as 90s or 90m; at most 24h, or 5m with --buffered [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = limit)]

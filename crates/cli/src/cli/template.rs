@@ -3,20 +3,24 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{StringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use sandboxd_client::IsolationChoice;
 
-use super::{isolation, megabytes, pair, time};
+use super::{isolation, megabytes, pair, time, vcpus};
+
+/// The tag that Docker adds to a name without one. A create from `NAME:latest` means the newest version of `NAME`, too.
+const LATEST: &str = ":latest";
 
 #[derive(Debug, Args)]
 pub struct BuildArguments {
-    /// Directory of the build context
-    #[arg(value_name = "PATH", default_value = ".")]
-    pub context: PathBuf,
+    /// Directory of the build context [default: ., or none with -f -]
+    #[arg(value_name = "PATH")]
+    pub context: Option<PathBuf>,
     /// Name the template; the name is an image for new sandboxes
-    #[arg(long, short = 't', value_name = "NAME")]
+    #[arg(long, short = 't', value_name = "NAME", value_parser = StringValueParser::new().map(template_name))]
     pub tag: String,
-    /// Use this Dockerfile, a path in the context; - reads it from standard input and sends no context [default: Dockerfile]
+    /// Use this Dockerfile, a path in the context; - reads it from standard input [default: Dockerfile]
     #[arg(long, short, value_name = "PATH")]
     pub file: Option<String>,
     /// Set a build argument, or pass your variable with NAME alone; repeatable
@@ -35,7 +39,7 @@ pub struct BuildArguments {
     #[arg(long)]
     pub no_cache: bool,
     /// Set the number of vCPUs of the steps: 2, 4 or 8
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = vcpus)]
     pub cpu: Option<u32>,
     /// Set the memory of the steps: 2g to 16g
     #[arg(long, value_name = "SIZE", value_parser = megabytes)]
@@ -61,6 +65,14 @@ pub struct BuildArguments {
     /// Print only the id of the template
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// The name of a template as `-t` gives it. The service numbers the versions, and refuses other tags.
+fn template_name(text: String) -> String {
+    match text.strip_suffix(LATEST) {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => text,
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -97,4 +109,34 @@ pub enum TemplateCommand {
         #[arg(value_name = "TEMPLATE", required = true)]
         ids: Vec<String>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn build(words: &str) -> BuildArguments {
+        match Cli::try_parse_from(["sbx", "build"].into_iter().chain(words.split(' '))).unwrap().command {
+            Command::Build(build) => build,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_tag_latest_is_the_newest_version_of_a_name() {
+        for (tag, name) in
+            [("app", "app"), ("app:latest", "app"), ("app:v1", "app:v1"), (":latest", ":latest")]
+        {
+            assert_eq!(build(&format!("-t {tag} .")).tag, name);
+        }
+    }
+
+    #[test]
+    fn a_context_is_sent_only_if_it_is_given_or_has_the_dockerfile() {
+        assert_eq!(build("-t app").context, None);
+        assert_eq!(build("-t app -f - dir").context.as_deref(), Some(std::path::Path::new("dir")));
+    }
 }

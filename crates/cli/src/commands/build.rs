@@ -1,6 +1,7 @@
 //! `sbx build`: builds a template and shows the log. Ctrl-C cancels the build.
 
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +14,8 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, note};
 
 const STDIN: &str = "-";
+/// The context if none is given.
+const HERE: &str = ".";
 
 pub async fn build(client: &Client, json: bool, arguments: BuildArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
@@ -71,21 +74,47 @@ fn line(event: &BuildOutput) -> Option<String> {
     }
 }
 
+fn read_dockerfile() -> Result<String> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("cannot read the Dockerfile")?;
+    Ok(text)
+}
+
+/// Refuses what Docker accepts as a context besides directories.
+fn check_context(context: Option<&Path>) -> Result<()> {
+    let Some(context) = context else { return Ok(()) };
+    if context == Path::new(STDIN) {
+        bail!(
+            "the context cannot be standard input; '-f -' reads the Dockerfile from it, and PATH is a directory"
+        );
+    }
+    if context.to_string_lossy().contains("://") {
+        let shown = context.display();
+        bail!(
+            "the context is {shown}, and not a local directory; download it first, or pass its Dockerfile with '-f -'"
+        );
+    }
+    Ok(())
+}
+
 fn request(client: &Client, arguments: &BuildArguments) -> Result<BuildTemplate> {
     let mut build = client.build_template(&arguments.tag).no_cache(arguments.no_cache);
-    build = match arguments.file.as_deref() {
-        Some(STDIN) => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read the Dockerfile")?;
-            note("sbx: the Dockerfile is from standard input; no context is sent");
-            build.dockerfile(text)
+    let context = arguments.context.as_deref();
+    check_context(context)?;
+    build = match (arguments.file.as_deref(), context) {
+        (Some(STDIN), Some(dir)) => build.context(dir).dockerfile(read_dockerfile()?),
+        (Some(STDIN), None) => {
+            let build = build.dockerfile(read_dockerfile()?);
+            note("sbx: the Dockerfile is from standard input; no context is sent, as no PATH is given");
+            build
         }
-        Some(path) => build.context(&arguments.context).dockerfile_path(path),
-        None => build.context(&arguments.context),
+        (Some(path), dir) => build.context(dir.unwrap_or(Path::new(HERE))).dockerfile_path(path),
+        (None, dir) => build.context(dir.unwrap_or(Path::new(HERE))),
     };
     for word in &arguments.build_arg {
-        let (name, value) = env_variable(word)?;
-        build = build.build_arg(name, value);
+        if let Some((name, value)) = env_variable(word)? {
+            build = build.build_arg(name, value);
+        }
     }
     if let Some(start) = &arguments.start {
         build = build.start_command(start);
@@ -118,4 +147,20 @@ fn request(client: &Client, arguments: &BuildArguments) -> Result<BuildTemplate>
         build = build.metadata(key, value);
     }
     Ok(build)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_that_are_no_directories_are_refused_with_a_hint() {
+        for accepted in [None, Some("."), Some("/srv/app"), Some("./-")] {
+            assert!(check_context(accepted.map(Path::new)).is_ok(), "{accepted:?}");
+        }
+        for refused in ["-", "https://example.com/app.git"] {
+            let error = check_context(Some(Path::new(refused))).unwrap_err().to_string();
+            assert!(error.contains("'-f -'"), "{refused}: {error}");
+        }
+    }
 }

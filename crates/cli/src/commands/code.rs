@@ -31,8 +31,9 @@ pub async fn code(client: &Client, as_json: bool, arguments: CodeArguments) -> R
         run = run.context(context);
     }
     for word in &env {
-        let (name, value) = command_line::env_variable(word)?;
-        run = run.env(name, value);
+        if let Some((name, value)) = command_line::env_variable(word)? {
+            run = run.env(name, value);
+        }
     }
     let ended = async {
         if !as_json {

@@ -13,8 +13,9 @@ pub async fn fork(client: &Client, json: bool, arguments: ForkArguments) -> Resu
     let ForkArguments { id, count, env, name, metadata, memory } = arguments;
     let mut request = client.find(&id).await?.fork(count).memory(memory);
     for word in &env {
-        let (name, value) = env_variable(word)?;
-        request = request.env(name, value);
+        if let Some((name, value)) = env_variable(word)? {
+            request = request.env(name, value);
+        }
     }
     if let Some(name) = name {
         request = request.name(name);

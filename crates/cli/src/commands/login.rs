@@ -13,14 +13,16 @@ use crate::cli::{Global, LoginArguments};
 use crate::configuration::{self, Configuration, DEFAULT, Profile};
 use crate::output::note;
 
-const DEFAULT_URL: &str = "https://127.0.0.1:8443";
 const MAX_KEY_BYTES: u64 = 4096;
 
 pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCode> {
     // Fails before the first prompt if there is no path for the profile.
     let path = configuration::path()?;
     let variable = || std::env::var("SANDBOXD_URL").ok().filter(|url| !url.is_empty());
-    let url = global.url.clone().or_else(variable).unwrap_or_else(|| DEFAULT_URL.to_owned());
+    let url = match global.url.clone().or_else(variable) {
+        Some(url) => url,
+        None => local_url()?,
+    };
     let name = global.profile.as_deref().unwrap_or(DEFAULT);
     // Authenticates the service before the user types the key.
     let profile = Profile { url, key: String::new(), fingerprint: None, certificate: None };
@@ -34,6 +36,17 @@ pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCod
     configuration.save(&path)?;
     note(&format!("sbx: saved {} as profile '{name}' in {}", client.url(), path.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The URL of the daemon of this machine, which `local.json` in its data directory has, or the default one.
+fn local_url() -> Result<String> {
+    let dir = std::env::var_os("SANDBOXD_DATA_DIR").filter(|dir| !dir.is_empty());
+    let builder = match dir {
+        Some(dir) => Client::builder().local_data_dir(dir),
+        None => Client::builder(),
+    };
+    // The key of the daemon is not needed, and may be unreadable.
+    Ok(builder.key("none").build()?.url())
 }
 
 fn base(url: &str) -> ClientBuilder {

@@ -1,20 +1,23 @@
 //! `sbx rm`: terminates sandboxes.
 
+use std::cell::RefCell;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use sandboxd_client::{Client, Code, SandboxState};
-use serde_json::json;
+use sandboxd_client::{Client, Code, Error, SandboxState};
+use serde_json::{Value, json};
 
 use super::batch::{Form, ItemResult, for_each};
 use super::merged_lists::merge;
 use crate::cli::RmArguments;
+use crate::output::note;
 
 pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<ExitCode> {
     let may_be_gone = arguments.all || arguments.force;
     let ids = if arguments.all { live_ids(client).await? } else { arguments.ids };
     let form = if json && arguments.all { Form::Array } else { Form::of(json, ids.len()) };
-    for_each(&ids, form, async |id: &String| {
+    let terminated_before = RefCell::new(Vec::new());
+    let code = for_each(&ids, form, async |id: &String| {
         let ended = async {
             let sandbox = client.find(id).await?;
             let end = sandbox.terminate().await?;
@@ -23,6 +26,10 @@ pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<E
         let (sandbox, end) = match ended.await {
             // The sandbox terminated meanwhile, so --all has nothing to do for it.
             Err(error) if may_be_gone && error.code() == Code::SandboxNotFound => return Ok(None),
+            Err(error) if is_terminated(&error) => {
+                terminated_before.borrow_mut().push(id.clone());
+                return Ok(None);
+            }
             ended => ended?,
         };
         let value = json!({
@@ -34,7 +41,18 @@ pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<E
         });
         ItemResult::new(id, value).map(Some)
     })
-    .await
+    .await?;
+    let terminated_before = terminated_before.into_inner();
+    if !terminated_before.is_empty() {
+        note(&format!("sbx: already terminated: {}", terminated_before.join(", ")));
+    }
+    Ok(code)
+}
+
+/// Whether the sandbox was terminated before. One that never existed, or whose record was removed, is an error.
+fn is_terminated(error: &Error) -> bool {
+    let is_state = |state: &Value| *state == json!(SandboxState::Terminated);
+    error.code() == Code::SandboxNotFound && error.details().get("state").is_some_and(is_state)
 }
 
 /// Ids of all sandboxes that are not terminated.

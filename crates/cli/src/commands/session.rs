@@ -41,9 +41,12 @@ pub enum SessionEnd {
     Detached(u8),
 }
 
-/// Fails if this program does not run on a terminal.
+/// Fails if standard input is not a terminal. The output may be a pipe or a file.
 pub fn check_terminal() -> Result<()> {
-    ensure!(tty::is_there(), "this is not a terminal; use 'sbx exec' or 'sbx run' without --tty instead");
+    ensure!(
+        tty::is_input(),
+        "standard input is not a terminal; use 'sbx exec' or 'sbx run' without --tty instead"
+    );
     Ok(())
 }
 

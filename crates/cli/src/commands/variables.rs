@@ -15,7 +15,7 @@ pub fn variables(files: &[PathBuf], words: &[String]) -> Result<Vec<(String, Str
         all.extend(file_variables(&text, |name| std::env::var(name).ok()).with_context(context)?);
     }
     for word in words {
-        all.push(env_variable(word)?);
+        all.extend(env_variable(word)?);
     }
     Ok(all)
 }
@@ -68,7 +68,8 @@ mod tests {
     fn words_come_after_files() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "A=file\nB=file").unwrap();
-        let found = variables(&[file.path().to_owned()], &["A=word".to_owned()]).unwrap();
+        let found =
+            variables(&[file.path().to_owned()], &["A=word".to_owned(), "SBX_NOT_SET".to_owned()]).unwrap();
         assert_eq!(pairs(&found), [("A", "file"), ("B", "file"), ("A", "word")]);
         let error = variables(&[PathBuf::from("/nope/env")], &[]).unwrap_err();
         assert!(format!("{error:#}").contains("--env-file /nope/env"), "{error:#}");
