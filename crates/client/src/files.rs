@@ -2,13 +2,19 @@
 //! bounded.
 
 mod archive;
+mod below;
 mod body;
 mod bounded;
 mod ignore;
 mod list;
+mod local_tree;
+mod merge;
 mod pack;
 mod pieces;
+mod placement;
 mod read;
+mod record;
+mod state;
 mod tree;
 mod watch;
 mod write;
@@ -29,6 +35,7 @@ pub use body::FileBody;
 pub use list::{FileListing, ListFiles};
 pub use pack::{Pack, Unpack};
 pub use read::{FileStream, Read};
+pub use record::UploadRecord;
 pub use watch::{FileWatch, WatchEvent};
 pub use write::Write;
 

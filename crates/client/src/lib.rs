@@ -93,7 +93,7 @@ pub use events::{EventStream, Events};
 pub use execute::Execute;
 pub use files::{
     Delete, FileBody, FileListing, FileStream, FileWatch, Files, ListFiles, MakeDirectory, Move, Pack, Read,
-    Unpack, WatchEvent, Write,
+    Unpack, UploadRecord, WatchEvent, Write,
 };
 pub use fingerprint::{BadFingerprint, Fingerprint};
 pub use guard::Guard;

@@ -5,19 +5,37 @@
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tar::{Builder, Header, HeaderMode};
 
 use super::ignore::{Choice, Ignore};
+use super::state::{DigestReader, EntryState, PERMISSIONS, Sent, SentEntries};
 
 /// Writes a directory as an archive with relative names. Omits sockets, FIFOs and devices, which the service does not create.
 pub fn pack(dir: &Path, to: &mut impl Write) -> io::Result<()> {
-    pack_chosen(dir, &Ignore::default(), to)
+    pack_entries(dir, &Ignore::default(), to, None)
 }
 
 /// As [`pack`], without the entries that are excluded.
 pub fn pack_chosen(dir: &Path, ignore: &Ignore, to: &mut impl Write) -> io::Result<()> {
+    pack_entries(dir, ignore, to, None)
+}
+
+/// As [`pack`], and returns what was written.
+pub fn pack_recorded(dir: &Path, to: &mut impl Write) -> io::Result<SentEntries> {
+    let mut sent = SentEntries::new();
+    pack_entries(dir, &Ignore::default(), to, Some(&mut sent))?;
+    Ok(sent)
+}
+
+fn pack_entries(
+    dir: &Path,
+    ignore: &Ignore,
+    to: &mut impl Write,
+    mut sent: Option<&mut SentEntries>,
+) -> io::Result<()> {
     let name = |error: io::Error| named(dir, error);
     let found = dir.metadata().map_err(name)?;
     // Fails before the first header if the path is not a directory.
@@ -25,7 +43,7 @@ pub fn pack_chosen(dir: &Path, ignore: &Ignore, to: &mut impl Write) -> io::Resu
     let mut archive = Builder::new(to);
     archive.append_data(&mut header(&found), "./", io::empty())?;
     while let Some(name) = waiting.pop() {
-        append(&mut archive, dir, &name, ignore, &mut waiting)?;
+        append(&mut archive, dir, &name, ignore, &mut waiting, sent.as_deref_mut())?;
     }
     archive.finish()
 }
@@ -37,6 +55,7 @@ fn append(
     name: &Path,
     ignore: &Ignore,
     waiting: &mut Vec<PathBuf>,
+    sent: Option<&mut SentEntries>,
 ) -> io::Result<()> {
     let path = dir.join(name);
     let Some(found) = unless_not_found(&path, fs::symlink_metadata(&path))? else { return Ok(()) };
@@ -50,10 +69,12 @@ fn append(
         if choice == Choice::Search {
             return Ok(());
         }
-        archive.append_data(&mut header(&found), name, io::empty())
+        archive.append_data(&mut header(&found), name, io::empty())?;
+        record(sent, name, &found, EntryState::Directory);
     } else if found.is_symlink() {
         let Some(target) = unless_not_found(&path, fs::read_link(&path))? else { return Ok(()) };
-        archive.append_link(&mut header(&found), name, target)
+        archive.append_link(&mut header(&found), name, &target)?;
+        record(sent, name, &found, EntryState::Link(target));
     } else if found.is_file() {
         let Some(file) = unless_not_found(&path, File::open(&path))? else { return Ok(()) };
         // Uses the metadata of the open file, because the name may have been reused.
@@ -62,9 +83,19 @@ fn append(
             return Ok(());
         }
         let content = Exactly { from: file, path: &path, left: found.len(), has_ended: false };
-        archive.append_data(&mut header(&found), name, content)
-    } else {
-        Ok(())
+        if sent.is_none() {
+            return archive.append_data(&mut header(&found), name, content);
+        }
+        let mut content = DigestReader::new(content);
+        archive.append_data(&mut header(&found), name, &mut content)?;
+        record(sent, name, &found, EntryState::File(content.content()));
+    }
+    Ok(())
+}
+
+fn record(sent: Option<&mut SentEntries>, name: &Path, found: &Metadata, state: EntryState) {
+    if let Some(sent) = sent {
+        sent.insert(name.to_owned(), Sent { state, mode: found.permissions().mode() & PERMISSIONS });
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::io::AsyncRead;
 
 use super::archive;
 use super::ignore::Ignore;
-use super::pieces::{PIECE, read_by, written_by};
+use super::pieces::{PIECE, Writer, read_by, written_by};
 use crate::payload::{Payload, Pieces};
 
 /// Content for [`Files::write`](crate::Files::write) and [`Files::unpack`](crate::Files::unpack): text, bytes, a local file or
@@ -160,6 +160,16 @@ impl FileBody {
             }
         };
         Self { payload }
+    }
+
+    /// What `write` writes, anew for each attempt.
+    pub(super) fn written(write: impl Fn(&mut Writer) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        let write = Arc::new(write);
+        let begin = move || {
+            let write = Arc::clone(&write);
+            written_by(move |to| write(to))
+        };
+        Self { payload: Payload::repeatable(begin) }
     }
 
     /// Long content is sent in chunks, so that the timeout applies to each chunk.

@@ -102,6 +102,31 @@ pub async fn read_in_thread<T: Send + 'static, E: Send + 'static>(
     fault.map_or(Ok(read), Err)
 }
 
+/// The chunks that `rewrite` writes in a thread, while it reads those of a stream.
+pub fn rewritten<E: Send + 'static>(
+    pieces: BoxStream<'static, Result<Bytes, E>>,
+    rewrite: impl FnOnce(&mut Reader, &mut Writer) -> io::Result<()> + Send + 'static,
+    fault: fn(io::Error) -> E,
+) -> BoxStream<'static, Result<Bytes, E>> {
+    let (pieces_to, mut received) = mpsc::channel(WAITING);
+    let work = read_in_thread(pieces, move |reader| {
+        let mut writer = Writer { piece: BytesMut::with_capacity(PIECE), pieces: pieces_to };
+        rewrite(reader, &mut writer)?;
+        writer.flush()
+    });
+    let failure = futures_util::stream::once(work).filter_map(move |ended| {
+        let failure: Option<Result<Bytes, E>> = match ended {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(Err(fault(error))),
+            Err(error) => Some(Err(error)),
+        };
+        std::future::ready(failure)
+    });
+    let written = futures_util::stream::poll_fn(move |cx| received.poll_recv(cx));
+    let written = written.map(move |piece: io::Result<Bytes>| piece.map_err(fault));
+    futures_util::stream::select(written, failure).boxed()
+}
+
 /// Reads the chunks of a channel.
 pub struct Reader {
     piece: Bytes,

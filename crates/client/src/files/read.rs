@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use api::EventKind;
+use api::{EventKind, FileEntry};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt, TryStreamExt, try_unfold};
@@ -19,6 +19,7 @@ use hyper::body::{Body, Incoming};
 use tokio::io::AsyncWriteExt;
 
 use super::Files;
+use super::placement::{self, Attributes};
 use crate::transport::{Call, request_id};
 use crate::{Error, Result};
 
@@ -226,6 +227,11 @@ impl FileStream {
         Self { pieces: pieces.boxed(), length, request_id: request_id(&head.headers) }
     }
 
+    /// A stream of chunks that were made from those of a response.
+    pub(super) fn of_pieces(pieces: BoxStream<'static, Result<Bytes>>, request_id: Option<String>) -> Self {
+        Self { pieces, length: None, request_id }
+    }
+
     /// The number of bytes, if it is known.
     ///
     /// ```
@@ -290,10 +296,34 @@ impl FileStream {
     /// sandbox.files().pack("project").stream().await?.to_file(&local).await?;
     /// # Ok(()) });
     /// ```
-    pub async fn to_file(mut self, local: impl AsRef<Path>) -> Result<u64> {
-        let local = local.as_ref();
+    pub async fn to_file(self, local: impl AsRef<Path>) -> Result<u64> {
+        self.save(local.as_ref(), None).await
+    }
+
+    /// As [`to_file`](Self::to_file), with the permission bits and the modification time of the file in the sandbox. Until the transfer is
+    /// complete only this user can read it.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let local = dir.path().join("key");
+    /// # let files = sandbox.files();
+    /// files.write("key", "secret").mode(0o600).await?;
+    /// let entry = files.stat("key").await?;
+    /// files.read("key").stream().await?.to_copy(&local, &entry).await?;
+    /// # use std::os::unix::fs::PermissionsExt;
+    /// assert_eq!(local.metadata()?.permissions().mode() & 0o777, 0o600);
+    /// # Ok(()) });
+    /// ```
+    pub async fn to_copy(self, local: impl AsRef<Path>, of: &FileEntry) -> Result<u64> {
+        self.save(local.as_ref(), Some(Attributes::of(of))).await
+    }
+
+    async fn save(mut self, local: &Path, attributes: Option<Attributes>) -> Result<u64> {
         let fault = |error: io::Error| Error::local(local, error);
-        let destination = Destination::find(local).map_err(fault)?;
+        let destination = Destination::find(local, attributes).map_err(fault)?;
         let mut file = tokio::fs::File::from_std(destination.open().map_err(fault)?);
         let mut bytes = 0;
         while let Some(piece) = self.try_next().await? {
@@ -301,7 +331,7 @@ impl FileStream {
             file.write_all(&piece).await.map_err(fault)?;
         }
         file.flush().await.map_err(fault)?;
-        destination.persist().map_err(fault)?;
+        destination.persist(attributes).map_err(fault)?;
         Ok(bytes)
     }
 
@@ -345,18 +375,27 @@ enum Destination {
 }
 
 impl Destination {
-    fn find(local: &Path) -> io::Result<Self> {
-        let (path, mode) = match std::fs::metadata(local) {
+    /// The permissions are those of the file that is replaced, unless it gets others when it is complete.
+    fn find(local: &Path, attributes: Option<Attributes>) -> io::Result<Self> {
+        let (path, replaced) = match std::fs::metadata(local) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
             Ok(found) if !found.is_file() => return Ok(Self::Through(local.into())),
             // A symbolic link is followed, not replaced.
-            Ok(found) => (local.canonicalize()?, Some(found.permissions())),
+            Ok(found) => (local.canonicalize()?, Some(found)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => (local.into(), None),
             Err(error) => return Err(error),
         };
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mode = mode.unwrap_or_else(|| std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = tempfile::Builder::new().prefix(".sandbox-").permissions(mode).tempfile_in(dir)?;
+        if attributes.is_some() {
+            let file = placement::temporary(dir)?;
+            if let Some(replaced) = replaced {
+                placement::own_like(file.as_file(), &replaced)?;
+            }
+            return Ok(Self::Beside(file, path));
+        }
+        let permissions = replaced.map(|replaced| replaced.permissions());
+        let permissions = permissions.unwrap_or_else(|| std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = tempfile::Builder::new().prefix(".sandbox-").permissions(permissions).tempfile_in(dir)?;
         Ok(Self::Beside(file, path))
     }
 
@@ -367,10 +406,11 @@ impl Destination {
         }
     }
 
-    fn persist(self) -> io::Result<()> {
-        match self {
-            Self::Beside(file, path) => file.persist(path).map(drop).map_err(|error| error.error),
-            Self::Through(_) => Ok(()),
+    fn persist(self, attributes: Option<Attributes>) -> io::Result<()> {
+        let Self::Beside(file, path) = self else { return Ok(()) };
+        if let Some(attributes) = attributes {
+            attributes.apply(file.as_file())?;
         }
+        file.persist(path).map(drop).map_err(|error| error.error)
     }
 }

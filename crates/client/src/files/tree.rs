@@ -10,9 +10,9 @@ use super::bounded::{Allowance, Bounded};
 use crate::error::with_sources;
 
 /// The mode bits that the owner of a directory needs to create entries.
-const OWN_ALL: u32 = 0o700;
+pub const OWN_ALL: u32 = 0o700;
 /// Limits memory, because the archive may contain any number of directories.
-const MOST_CLOSED: usize = 10_000;
+pub const MOST_CLOSED: usize = 10_000;
 const MOST_CLOSED_BYTES: u64 = 32 << 20;
 /// Failures that are reported individually.
 const MOST_FAULTS: usize = 5;
@@ -76,14 +76,15 @@ fn unpack_entry<R: Read>(entry: &mut Entry<'_, R>, dir: &Path, tally: &mut Unpac
 
 /// Failures to create entries.
 #[derive(Default)]
-struct Faults {
+pub struct Faults {
     /// The first failures.
     messages: Vec<String>,
     others: u64,
 }
 
 impl Faults {
-    fn add(&mut self, name: &[u8], error: &io::Error) {
+    /// Notes a failure. Messages beyond the first few are only counted.
+    pub fn add(&mut self, name: &[u8], error: &io::Error) {
         if self.messages.len() == MOST_FAULTS {
             self.others += 1;
         } else {
@@ -94,7 +95,7 @@ impl Faults {
     }
 
     /// An error that lists the failures, if any.
-    fn none(self) -> io::Result<()> {
+    pub fn none(self) -> io::Result<()> {
         if self.messages.is_empty() {
             return Ok(());
         }
@@ -120,7 +121,7 @@ fn counted(kind: EntryType, tally: &mut Unpacked) -> &mut u64 {
 }
 
 /// Skips the rest of an entry. Returns how much of it still precedes the next header.
-fn pass<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<u64> {
+pub fn pass<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<u64> {
     if entry.header().entry_type() != EntryType::GNUSparse {
         io::copy(entry, &mut io::sink())?;
         return Ok(0);

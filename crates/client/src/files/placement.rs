@@ -1,0 +1,141 @@
+//! Gives a file its place in a local directory: content that is complete in a temporary file beside it replaces it by a rename, so the
+//! earlier content is there until then. Called by `read` and `merge`. A failure leaves the earlier file unchanged.
+
+use std::fs::{DirBuilder, File, Metadata, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown, lchown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use api::FileEntry;
+use tempfile::{NamedTempFile, TempPath};
+
+use super::state::PERMISSIONS;
+
+/// The end of the name of a file whose local version is kept.
+const FROM_SANDBOX: &str = ".from-sandbox";
+/// Names that are tried for such a file.
+const MOST_NAMES: u32 = 100;
+/// The user root, whose files need not belong to it.
+const ROOT: u32 = 0;
+/// A mode that gives nobody but the owner access.
+const PRIVATE: u32 = 0o600;
+
+/// Mode and modification time of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permission bits only.
+    pub mode: u32,
+    /// `None` for a time that this machine cannot represent.
+    pub modified: Option<SystemTime>,
+}
+
+impl Attributes {
+    /// Those of an entry of an archive.
+    pub fn new(mode: u32, modified_s: u64) -> Self {
+        let modified = UNIX_EPOCH.checked_add(Duration::from_secs(modified_s));
+        Self { mode: mode & PERMISSIONS, modified }
+    }
+
+    /// Those of a file in a sandbox.
+    pub fn of(entry: &FileEntry) -> Self {
+        let mode = u32::from_str_radix(&entry.mode, 8).unwrap_or(PRIVATE) & PERMISSIONS;
+        Self { mode, modified: UNIX_EPOCH.checked_add(Duration::from_millis(entry.modified_at.0)) }
+    }
+
+    /// Sets them. Not every file system can store every time.
+    pub fn apply(self, file: &File) -> io::Result<()> {
+        file.set_permissions(Permissions::from_mode(self.mode))?;
+        if let Some(modified) = self.modified {
+            let _ = file.set_modified(modified);
+        }
+        Ok(())
+    }
+}
+
+/// A new private file in a directory, which is removed on drop.
+pub fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(".sandbox-").tempfile_in(dir)
+}
+
+/// A new symbolic link in a directory, which is removed on drop.
+pub fn temporary_link(dir: &Path, target: &Path) -> io::Result<TempPath> {
+    let make = |path: &Path| std::os::unix::fs::symlink(target, path);
+    let link = tempfile::Builder::new().prefix(".sandbox-").make_in(dir, make)?.into_temp_path();
+    let own = std::fs::symlink_metadata(&link)?;
+    if let Some((uid, gid)) = owner_in(dir, &own)? {
+        ignore_refusal(lchown(&link, Some(uid), Some(gid)))?;
+    }
+    Ok(link)
+}
+
+/// Gives a file the owner and group of the file that it will replace, as far as this user may.
+pub fn own_like(file: &File, replaced: &Metadata) -> io::Result<()> {
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) == (replaced.uid(), replaced.gid()) {
+        return Ok(());
+    }
+    ignore_refusal(fchown(file, Some(replaced.uid()), Some(replaced.gid())))
+}
+
+/// Gives a new file of root the owner of its directory.
+pub fn own_in(file: &File, dir: &Path) -> io::Result<()> {
+    match owner_in(dir, &file.metadata()?)? {
+        Some((uid, gid)) => ignore_refusal(fchown(file, Some(uid), Some(gid))),
+        None => Ok(()),
+    }
+}
+
+/// Creates a directory, which belongs to the owner of the one above if this user is root.
+pub fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().mode(mode).create(path)?;
+    let Some(above) = path.parent() else { return Ok(()) };
+    match owner_in(above, &path.metadata()?)? {
+        Some((uid, gid)) => ignore_refusal(lchown(path, Some(uid), Some(gid))),
+        None => Ok(()),
+    }
+}
+
+/// The owner of a directory, if a new entry in it belongs to root.
+fn owner_in(dir: &Path, entry: &Metadata) -> io::Result<Option<(u32, u32)>> {
+    if entry.uid() != ROOT {
+        return Ok(None);
+    }
+    let dir = dir.metadata()?;
+    Ok(Some((dir.uid(), dir.gid())))
+}
+
+/// Only root may give files away, and only to ids that exist in its user namespace.
+fn ignore_refusal(changed: io::Result<()>) -> io::Result<()> {
+    match changed {
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) => Ok(()),
+        changed => changed,
+    }
+}
+
+/// Replaces a path.
+pub fn replace(temporary: TempPath, path: &Path) -> io::Result<()> {
+    temporary.persist(path).map_err(|error| error.error)
+}
+
+/// Creates a path. Fails if it exists.
+pub fn create(temporary: TempPath, path: &Path) -> io::Result<()> {
+    temporary.persist_noclobber(path).map_err(|error| error.error)
+}
+
+/// Creates a file beside `path`, whose name says that it comes from the sandbox. Returns its path.
+pub fn create_beside(mut temporary: TempPath, path: &Path) -> io::Result<PathBuf> {
+    for number in 1..=MOST_NAMES {
+        let mut name = path.as_os_str().to_owned();
+        name.push(FROM_SANDBOX);
+        if number > 1 {
+            name.push(format!(".{number}"));
+        }
+        match temporary.persist_noclobber(&name) {
+            Ok(()) => return Ok(name.into()),
+            Err(error) if error.error.kind() == ErrorKind::AlreadyExists => temporary = error.path,
+            Err(error) => return Err(error.error),
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
