@@ -49,6 +49,7 @@ mod transfer;
 mod unexpose;
 mod usage;
 mod variables;
+mod volume;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! `sbx cp` and `sbx run -v`.
 
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -116,7 +116,96 @@ async fn a_run_has_its_volumes() {
         "cat /etc/my.conf /a/b/input",
     ]);
     assert_eq!(both, "4141");
+    // Missing directories above a file are created, too.
+    let deep = format!("{dir}/input:/opt/a/b/s");
+    assert_eq!(user.stdout(&["run", "-v", &deep, image, "--", "cat /opt/a/b/s"]), "41");
+    let changed = format!("{deep}:rw");
+    user.stdout(&["run", "-v", &changed, image, "--", "echo 43 > /opt/a/b/s"]);
+    assert_eq!(read(local.path().join("input")), "43\n");
     assert_eq!(user.live(), Vec::<String>::new());
+}
+
+/// Local changes while the command runs are not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn local_changes_survive_a_copy_back() {
+    let user = TestUser::new().await;
+    let local = tempfile::tempdir().unwrap();
+    let at = |name: &str| local.path().join(name);
+    for name in ["same", "edited", "deleted", "both", "changed"] {
+        write(&at(name), "sent");
+    }
+    std::fs::hard_link(at("same"), at("second")).unwrap();
+    std::fs::set_permissions(at("changed"), PermissionsExt::from_mode(0o600)).unwrap();
+    let seen = || {
+        let found = at("same").metadata().unwrap();
+        (found.ino(), found.ctime(), found.ctime_nsec(), found.nlink())
+    };
+    let before = seen();
+    let back = format!("{}:/workspace:rw", local.path().display());
+    let work = "echo ready; sleep 5; echo -n SENT > changed; echo theirs > both";
+    let mut command = user.sbx();
+    command.args(["run", "-v", &back, Service::image(), "--", work]);
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(running.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+    for name in ["edited", "both"] {
+        write(&at(name), "mine");
+    }
+    std::fs::remove_file(at("deleted")).unwrap();
+    let output = running.wait_with_output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!(code(&output), 125, "{stderr}");
+    assert!(stderr.contains("'both.from-sandbox'") && !stderr.contains("edited"), "{stderr}");
+    assert_eq!(seen(), before, "a file that was not changed in the sandbox was touched");
+    assert!(!at("deleted").exists(), "a deleted file came back");
+    let contents = ["edited", "both", "both.from-sandbox", "changed"].map(|name| read(at(name)));
+    assert_eq!(contents, ["mine", "mine", "theirs\n", "SENT"]);
+    assert_eq!(at("changed").metadata().unwrap().mode() & 0o777, 0o600);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_file_keeps_mode_and_time() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    let local = tempfile::tempdir().unwrap();
+    let work =
+        "mkdir -p /root; echo secret > /root/key; chmod 4600 /root/key; touch -d @1000000000 /root/key";
+    user.stdout(&["exec", &id, "--", work]);
+    let key = local.path().join("key");
+    // A new file, and an existing one.
+    for _ in 0..2 {
+        user.stdout(&["cp", &format!("{id}:/root/key"), key.to_str().unwrap()]);
+        let found = key.metadata().unwrap();
+        assert_eq!((found.mode() & 0o7777, found.mtime()), (0o600, 1_000_000_000));
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
+    }
+    assert_eq!(read(&key), "secret\n");
+}
+
+/// As `docker cp` does.
+#[tokio::test(flavor = "multi_thread")]
+async fn archives_pass_through_pipes() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    user.stdout(&["exec", &id, "--", "mkdir -p /tmp/d/sub /tmp/to; echo in > /tmp/d/sub/file"]);
+    let archive = user.run(&["cp", &format!("{id}:/tmp/d"), "-"]);
+    assert_eq!(code(&archive), 0);
+    let contents = user.run(&["cp", &format!("{id}:/tmp/d/."), "-"]);
+    let pipe = |bytes: &[u8], to: &str| {
+        let to = format!("{id}:{to}");
+        let mut piped = user.sbx().args(["cp", "-", &to]).stdin(Stdio::piped()).spawn().unwrap();
+        piped.stdin.take().unwrap().write_all(bytes).unwrap();
+        assert!(piped.wait().unwrap().success(), "{to}");
+    };
+    // Into a directory the archive is unpacked.
+    pipe(&archive.stdout, "/tmp/to");
+    pipe(&contents.stdout, "/tmp/to");
+    let found = user.stdout(&["exec", &id, "--", "cat /tmp/to/d/sub/file /tmp/to/sub/file"]);
+    assert_eq!(found, "in\nin\n");
+    // Otherwise it is the content of a file.
+    pipe(&archive.stdout, "/tmp/d.tar");
+    assert_eq!(user.stdout(&["exec", &id, "--", "tar tf /tmp/d.tar | sort"]), "d/\nd/sub/\nd/sub/file\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,7 +239,7 @@ async fn a_conflict_in_a_copy_is_reported_and_the_rest_is_copied() {
         let output = user.run(&["run", "-v", &back, Service::image(), "--", &format!("{work}{ends}")]);
         let stderr = text(&output.stderr);
         assert_eq!(code(&output), expected, "{stderr}");
-        assert!(stderr.contains("link`: ") && stderr.contains("link/in"), "{stderr}");
+        assert!(stderr.contains("link: ") && stderr.contains("link/in"), "{stderr}");
         assert_eq!(
             (read(local.path().join("a")), read(local.path().join("z"))),
             ("a\n".into(), "z\n".into())

@@ -18,8 +18,12 @@ pub struct Volume {
 #[derive(Debug, Args)]
 pub struct CpArguments {
     /// Local path, SANDBOX:PATH, or - for standard input; a directory ending in /. means its contents
+    ///
+    /// Standard input is the content of a file, or a tar archive if TO is an existing directory.
     pub from: OsString,
     /// Local path, SANDBOX:PATH, or - for standard output; a name ending in / is a directory
+    ///
+    /// A directory is written to standard output as a tar archive, whose names begin with that of the directory.
     pub to: OsString,
     /// Show no progress bar
     #[arg(long, short)]

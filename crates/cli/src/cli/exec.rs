@@ -29,7 +29,7 @@ pub struct RunArguments {
     pub tty: bool,
     /// Copy a file or directory into the sandbox before the command starts; repeatable
     ///
-    /// With :rw it is copied back after the command has ended; with :ro, or nothing, it is not.
+    /// With :rw the files that the sandbox has changed are copied back after the command has ended; with :ro, or nothing, none are.
     #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
     pub volume: Vec<Volume>,
     /// Command to run: a bash command line, or a program and its arguments

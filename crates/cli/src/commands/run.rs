@@ -16,12 +16,11 @@ use super::end;
 use super::follow::{OutputFormat, follow, with_input};
 use super::input::Input;
 use super::session::{self, SessionEnd, TerminalOptions};
-use super::transfer::{Location, Source};
 use super::variables::variables;
-use crate::cli::{RunArguments, Volume};
+use super::volume::CopiedVolume;
+use crate::cli::RunArguments;
 use crate::failure::{Failure, SBX_FAILURE};
 use crate::interrupt::Interrupt;
-use crate::progress::Progress;
 
 /// Lifetime of the sandbox beyond the time limit of the command, so that it ends even if sbx is killed.
 const GRACE: Duration = Duration::from_secs(60);
@@ -81,14 +80,14 @@ async fn run_in(
     input: Input,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
-    let copies = try_join_all(arguments.volume.iter().map(|volume| copy_in(sandbox, volume)));
-    tokio::select! {
-        copied = copies => drop(copied?),
+    let copies = try_join_all(arguments.volume.iter().map(|volume| CopiedVolume::copy_in(sandbox, volume)));
+    let volumes = tokio::select! {
+        copied = copies => copied?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
-    }
+    };
     if arguments.tty {
         let code = run_session(sandbox, arguments).await?;
-        return copy_volumes_out(sandbox, arguments, code, interrupt).await;
+        return copy_volumes_out(sandbox, &volumes, code, interrupt).await;
     }
     let execute = sandbox.execute(command_line::bash_command(&arguments.command)).timeout(TIMEOUT);
     let running = &arguments.running;
@@ -102,7 +101,7 @@ async fn run_in(
     } else {
         follow(execute, running, format, interrupt).await?
     };
-    copy_volumes_out(sandbox, arguments, code, interrupt).await
+    copy_volumes_out(sandbox, &volumes, code, interrupt).await
 }
 
 /// Runs the command, or a shell, on a terminal.
@@ -125,15 +124,15 @@ async fn run_session(sandbox: &Sandbox, arguments: &RunArguments) -> Result<Exit
 /// Copies volumes out. A failure does not stop the next; the exit code of a failed command takes precedence.
 async fn copy_volumes_out(
     sandbox: &Sandbox,
-    arguments: &RunArguments,
+    volumes: &[CopiedVolume<'_>],
     mut code: ExitCode,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
-    for volume in arguments.volume.iter().filter(|volume| volume.back) {
+    for volume in volumes {
         tokio::select! {
             biased;
             _ = interrupt.first() => return Ok(code),
-            copied = copy_out(sandbox, volume) => if let Err(error) = copied {
+            copied = volume.copy_out(sandbox) => if let Err(error) = copied {
                 Failure(&error).print();
                 if code == ExitCode::SUCCESS {
                     code = ExitCode::from(SBX_FAILURE);
@@ -142,25 +141,6 @@ async fn copy_volumes_out(
         }
     }
     Ok(code)
-}
-
-async fn copy_in(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
-    let source = Source::find(Location::Here(volume.local.clone())).await?;
-    let (name, size) = source.name_and_size();
-    let progress = Progress::new(&name, size, false);
-    let copied =
-        source.unnamed().copy(Location::Inside(sandbox.files(), volume.inside.clone()), &progress).await;
-    progress.done();
-    copied.map(drop)
-}
-
-async fn copy_out(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
-    let source = Source::find(Location::Inside(sandbox.files(), volume.inside.clone())).await?;
-    let (name, size) = source.name_and_size();
-    let progress = Progress::new(&name, size, false);
-    let copied = source.unnamed().copy(Location::Here(volume.local.clone()), &progress).await;
-    progress.done();
-    copied.map(drop)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Copies files and directories between this machine and sandboxes. Called by `cp` and `run`.
+//! Copies files and directories between this machine and sandboxes. Called by `cp`. A failure leaves complete files.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -87,6 +87,8 @@ pub enum Content {
     Here(PathBuf),
     Stdin,
     Inside(Files, PathBuf),
+    /// A file with its metadata.
+    FileInside(Files, PathBuf, Box<FileEntry>),
 }
 
 impl Source {
@@ -113,7 +115,12 @@ impl Source {
                 }
                 let mode = u32::from_str_radix(&found.mode, 8).ok().map(|mode| mode & 0o777);
                 let size = Some(found.size_bytes);
-                Ok(Self::File { name, size, mode, content: Content::Inside(files, path) })
+                Ok(Self::File {
+                    name,
+                    size,
+                    mode,
+                    content: Content::FileInside(files, path, Box::new(found)),
+                })
             }
         }
     }
@@ -127,17 +134,12 @@ impl Source {
         (name.as_ref().map_or(unnamed.into(), |name| name.to_string_lossy()), size)
     }
 
-    /// The same source, to be copied to the destination itself instead of into it.
-    pub fn unnamed(self) -> Self {
-        match self {
-            Self::File { size, mode, content, .. } => Self::File { name: None, size, mode, content },
-            Self::Directory { content, .. } => Self::Directory { name: None, content },
-        }
-    }
-
     /// Copies to the destination.
     pub async fn copy(self, to: Location, progress: &Progress) -> Result<Copied> {
         match (self, to) {
+            (Self::File { content: Content::Stdin, .. }, Location::Inside(files, path)) => {
+                copy_stdin(&files, &path, progress).await
+            }
             (Self::File { name, mode, content, .. }, Location::Inside(files, path)) => {
                 let path = inside(&files, path, name.as_deref()).await?;
                 let mut write = files.write(&path, content.body(progress).await?);
@@ -153,9 +155,8 @@ impl Source {
                 let unpacked = files.unpack(&path, archive).await?;
                 Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
             }
-            (Self::File { name, mode, content, .. }, Location::Here(path)) => {
-                let path = here(path, name.as_deref());
-                content.into_file(&path, mode, progress).await
+            (Self::File { name, content, .. }, Location::Here(path)) => {
+                content.into_file(&here(path, name.as_deref()), progress).await
             }
             (Self::Directory { name, content }, Location::Here(path)) => {
                 let path = here(path, name.as_deref());
@@ -165,11 +166,15 @@ impl Source {
                 let unpacked = stream.unpack_to(path).await?;
                 Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
             }
-            (Self::File { content: Content::Inside(files, from), .. }, Location::Stream) => {
+            (Self::File { content: Content::FileInside(files, from, _), .. }, Location::Stream) => {
                 print(files.read(from).stream().await?.on_progress(progress.callback())).await
             }
-            (Self::Directory { content: Content::Inside(files, from), .. }, Location::Stream) => {
-                print(files.pack(from).stream().await?.on_progress(progress.callback())).await
+            (Self::Directory { name, content: Content::Inside(files, from) }, Location::Stream) => {
+                let archive = files.pack(&from).stream().await?.on_progress(progress.callback());
+                match name {
+                    Some(name) => print(archive.below(name, &files.stat_target(&from).await?)).await,
+                    None => print(archive).await,
+                }
             }
             (_, Location::Stream) => no_sandbox_path(),
         }
@@ -186,7 +191,9 @@ impl Content {
         let body = match self {
             Self::Here(path) => FileBody::file(path),
             Self::Stdin => FileBody::reader(tokio::io::stdin()),
-            Self::Inside(files, path) => relay(files.read(path).stream().await?),
+            Self::Inside(files, path) | Self::FileInside(files, path, _) => {
+                relay(files.read(path).stream().await?)
+            }
         };
         Ok(body.on_progress(progress.callback()))
     }
@@ -195,34 +202,41 @@ impl Content {
     async fn archive(self, progress: &Progress) -> Result<FileBody> {
         let body = match self {
             Self::Here(path) => FileBody::directory(path),
-            Self::Stdin => bail!("standard input is not a directory"),
-            Self::Inside(files, path) => relay(files.pack(path).stream().await?),
+            Self::Stdin => FileBody::reader(tokio::io::stdin()),
+            Self::Inside(files, path) | Self::FileInside(files, path, _) => {
+                relay(files.pack(path).stream().await?)
+            }
         };
         Ok(body.on_progress(progress.callback()))
     }
 
-    async fn into_file(self, path: &Path, mode: Option<u32>, progress: &Progress) -> Result<Copied> {
-        let Self::Inside(files, from) = self else { return no_sandbox_path() };
-        let is_new = !path.exists();
+    async fn into_file(self, path: &Path, progress: &Progress) -> Result<Copied> {
+        let Self::FileInside(files, from, found) = self else { return no_sandbox_path() };
         let stream = files.read(from).stream().await?.on_progress(progress.callback());
-        let bytes = stream.to_file(path).await?;
-        if is_new && mode.is_some_and(|mode| mode & 0o100 != 0) {
-            executable(path).with_context(|| path.display().to_string())?;
-        }
+        let bytes = stream.to_copy(path, &found).await?;
         Ok(Copied { files: 1, bytes })
     }
+}
+
+/// Unpacks standard input into an existing directory, and writes it to a file otherwise.
+async fn copy_stdin(files: &Files, path: &Path, progress: &Progress) -> Result<Copied> {
+    let is_directory = match files.stat_target(path).await {
+        Ok(found) => found.is_directory,
+        Err(error) if error.code() == Code::FileNotFound => false,
+        Err(error) => return Err(error.into()),
+    };
+    if is_directory {
+        let unpacked = files.unpack(path, Content::Stdin.archive(progress).await?).await?;
+        return Ok(Copied { files: unpacked.files, bytes: unpacked.bytes });
+    }
+    let written = files.write(path, Content::Stdin.body(progress).await?).await;
+    let written = written.map_err(|error| NoDirectory::explain(error, path))?;
+    Ok(Copied { files: 1, bytes: written.size_bytes })
 }
 
 /// Streams a response body of one sandbox as the request body of another.
 fn relay(stream: FileStream) -> FileBody {
     FileBody::stream(stream.map_err(io::Error::other))
-}
-
-/// Makes a file executable for those who may read it.
-fn executable(path: &Path) -> io::Result<()> {
-    let mut permissions = path.metadata()?.permissions();
-    permissions.set_mode(permissions.mode() | (permissions.mode() & 0o444) >> 2);
-    std::fs::set_permissions(path, permissions)
 }
 
 async fn print(mut stream: FileStream) -> Result<Copied> {
