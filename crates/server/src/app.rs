@@ -187,6 +187,11 @@ fn pool_targets(config: &Config, policy: &Arc<IsolationPolicy>) -> Result<BTreeM
     Ok(targets)
 }
 
+/// The database of a data directory.
+pub fn database(data_dir: &Path) -> PathBuf {
+    data_dir.join(STORE)
+}
+
 /// Fails if a start would make a new database beside sandboxes or snapshots, and so delete these.
 pub fn require_records(config: &Config) -> Result<()> {
     check_new_database(&config.data_dir, STORE)

@@ -39,6 +39,7 @@ mod progress;
 mod proxies;
 mod pull_ledger;
 mod relay;
+mod replaced_database;
 mod request_id;
 mod routes;
 mod service;
@@ -53,7 +54,7 @@ use std::process::ExitCode;
 
 use cli::{Command, ConfigCommand, Global};
 use config::Config;
-use start_check::StartCheck;
+use start_check::{StartCheck, close_own_secrets};
 
 pub use cli::Cli;
 pub use commands::EXIT_CODE_SANDBOXD_FAILED;
@@ -72,6 +73,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     if let Command::Serve(flags) = &cli.command {
         config = config.with_flags(flags)?;
         logs::start(&config.log);
+        close_own_secrets(&config.data_dir);
         StartCheck::of(&config, config::file(&cli.global)).report()?;
     } else {
         logs::start_quiet();

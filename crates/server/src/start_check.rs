@@ -3,7 +3,9 @@
 //!
 //! Only reads. A program that the configuration does not name is left to `doctor`, so that a check needs no host that could run sandboxes.
 
+mod accounts;
 mod images;
+mod own_secrets;
 mod private_files;
 
 use std::fs::File;
@@ -16,6 +18,8 @@ use rules::{Capacity, Host, Overcommit, mistyped};
 use crate::app::isolation;
 use crate::config::{self, Config, Problem, Problems, Tls};
 
+pub use accounts::unknown as unknown_accounts;
+pub use own_secrets::{ExposedSecret, close as close_own_secrets, exposed as exposed_own_secrets};
 pub use private_files::{ExposedFile, exposed_files};
 
 /// The crates of this program that log, as filters name them.
@@ -130,7 +134,9 @@ fn secret(config: &Config) -> Result<()> {
 
 fn warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
     let mut warnings = private_files::warnings(config, file);
+    warnings.extend(own_secrets::warnings(&config.data_dir));
     warnings.extend(images::unknown(config));
+    warnings.extend(accounts::unknown(config));
     warnings.extend(small_capacity(config));
     warnings.extend(log_targets(&config.log.level));
     warnings

@@ -70,7 +70,7 @@ pub enum StoreError {
     Failed { step: &'static str, source: Cause },
     /// The file cannot be read.
     #[error(
-        "the database {} is damaged: {source}; restore it from a backup, or move it away to start with an empty one, which removes all sandboxes",
+        "the database {} is damaged: {source}; restore it from a backup, or move it away and start once with 'sandboxd serve --discard-orphans', which makes an empty one and deletes all sandboxes and snapshots",
         path.display()
     )]
     Damaged { path: PathBuf, source: Cause },

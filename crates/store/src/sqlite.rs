@@ -113,6 +113,13 @@ impl SqliteStore {
         Ok(Self { readers, commits, writer: Mutex::new(Some(writer)), followers })
     }
 
+    /// The accounts of all keys in a database, revoked keys included. Blocks. For checks that change nothing: the file is neither
+    /// created nor migrated, and other processes may have it open.
+    pub fn accounts_at(path: &Path) -> Result<Vec<String>, StoreError> {
+        let accounts = file::open_unchanged(path).and_then(|connection| keys::accounts(&connection));
+        accounts.map_err(|error| error.into_store_error(path, "cannot read the accounts of keys"))
+    }
+
     async fn send_job<T>(&self, job: impl FnOnce(writer::Reply<T>) -> Job) -> Result<T, StoreError> {
         let queue = {
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,13 +9,16 @@ use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
 
 use crate::app::{open_existing_store, open_store};
 use crate::cli::{KeyCommand, KeyFormat};
+use crate::commands::serve::lock_path;
 use crate::config::Config;
 use crate::keyring::hash_of;
 use crate::new_key::{NewKey, new_text, register};
+use crate::replaced_database::refuse_other;
 use crate::stdout;
 use crate::wall_clock::now;
 
 pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
+    refuse_other(&config.data_dir, &lock_path(&config.run_dir))?;
     let store = match &command {
         KeyCommand::Create { .. } => open_store(config)?,
         KeyCommand::List { .. } | KeyCommand::Revoke { .. } | KeyCommand::Delete { .. } => {

@@ -36,8 +36,10 @@ use crate::config::Config;
 use crate::first_key::{LocalKey, first_key};
 use crate::layers;
 use crate::notify::{self, notify};
+use crate::replaced_database::{self, OpenDatabase};
 use crate::service::Service;
 
+pub use lock::path as lock_path;
 use parts::BoundListeners;
 use signals::Signals;
 use welcome::Welcome;
@@ -144,10 +146,13 @@ async fn begin_serving(
 ) -> Result<Begun> {
     let network = Arc::clone(&opened.network);
     let isolations = (opened.isolation.available.clone(), opened.missing_isolations.clone());
+    let database = OpenDatabase::of(&config.data_dir)?;
     let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
     let service = parts::service(config, opened, images, listeners.port()).await?;
     let served = CancellationToken::new();
     let maintenance = layers::maintain(Arc::clone(&service), served.clone());
+    // Ends with its error, or with the runtime.
+    drop(replaced_database::watch(database, served.clone()));
     let serving = listeners.serve(config, &service, GRACE)?;
     Ok(Begun { service, network, isolations, key, serving, served, maintenance })
 }
@@ -177,7 +182,9 @@ fn announce(
     let _ = std::io::stdout().write_all(welcome.text().as_bytes());
     notify(notify::READY);
     let start_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::info!(url = serving.url(), start_ms, "ready");
+    // With the places that only this service has, for those who remove it.
+    let (run_dir, cgroup) = (config.run_dir.display(), &config.runtime.cgroup_parent);
+    tracing::info!(url = serving.url(), start_ms, %run_dir, cgroup, "ready");
     // After the ready line, so that a loss is among the last lines of a start.
     for missing in missing_isolations {
         missing.log();

@@ -14,7 +14,7 @@ use crate::app::isolation::{Builder, Cause, InstalledGvisor};
 use crate::app::{agent, find_program, host_size, lxcfs, server_scope, total_memory_mb};
 use crate::config::Config;
 use crate::error::chain_text;
-use crate::start_check::{ExposedFile, exposed_files};
+use crate::start_check::{ExposedFile, ExposedSecret, exposed_files, exposed_own_secrets, unknown_accounts};
 
 const KERNEL_NEEDED: (u32, u32) = (6, 1);
 /// Descriptors for each sandbox, an estimate; those of all port connections to sandboxes; and those of everything that is not counted by
@@ -51,7 +51,9 @@ pub fn all(config: &Config) -> Vec<Finding> {
         open_files(config),
         lxcfs(config),
     ];
+    findings.push(own_places(config));
     findings.extend(private_files(config));
+    findings.extend(accounts(config));
     if let Ok(Builder::Runtime(path)) = Builder::of(config) {
         findings.extend(runc::finding(&path, &version(&path)));
     }
@@ -255,7 +257,26 @@ fn private_files(config: &Config) -> Vec<Finding> {
         let found = format!("others can use {path} of {} (mode {:o})", file.key, file.mode);
         Finding::fair("private files", found, format!("chmod 600 {path}"))
     };
-    exposed_files(config).into_iter().map(finding).collect()
+    let own = |ExposedSecret { path, mode, remedy }| {
+        let file = path.display();
+        let found = format!("others can use {file} (mode {mode:o})");
+        Finding::fair("private files", found, format!("chmod 600 {file}; others may have read it: {remedy}"))
+    };
+    let named = exposed_files(config).into_iter().map(finding);
+    named.chain(exposed_own_secrets(&config.data_dir).into_iter().map(own)).collect()
+}
+
+/// Settings of single accounts that no account has.
+fn accounts(config: &Config) -> Vec<Finding> {
+    let remedy = "correct the name; 'sandboxd key list' shows all accounts";
+    unknown_accounts(config).into_iter().map(|found| Finding::fair("accounts", found, remedy)).collect()
+}
+
+/// What belongs to this service on the host, for those who remove it.
+fn own_places(config: &Config) -> Finding {
+    let Config { data_dir, run_dir, runtime, .. } = config;
+    let (data_dir, run_dir, cgroup) = (data_dir.display(), run_dir.display(), &runtime.cgroup_parent);
+    Finding::good("own places", format!("data in {data_dir}, run directory {run_dir}, cgroup {cgroup}"))
 }
 
 /// Tables of the kernel that all sandboxes share. The daemon sets their sizes when it starts.
@@ -361,6 +382,31 @@ mod tests {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(private_files(&config).len(), count, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn a_secret_of_the_service_that_others_read_is_found() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("local.key");
+        fs::write(&file, "a key").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let config = Config { data_dir: dir.path().to_owned(), ..Config::default() };
+        let [finding] = &private_files(&config)[..] else { panic!("not one finding") };
+        assert!(finding.found.contains("local.key (mode 644)"), "{}", finding.found);
+        assert!(
+            finding.remedy.contains("chmod 600") && finding.remedy.contains("key revoke"),
+            "{}",
+            finding.remedy
+        );
+    }
+
+    #[test]
+    fn the_places_of_the_service_are_named() {
+        let mut config = Config { run_dir: "/run/sandboxd-0a1b2c3d".into(), ..Config::default() };
+        config.runtime.cgroup_parent = "sandboxd-0a1b2c3d".to_owned();
+        let found = own_places(&config).found;
+        assert!(found.ends_with("run directory /run/sandboxd-0a1b2c3d, cgroup sandboxd-0a1b2c3d"), "{found}");
     }
 
     #[test]

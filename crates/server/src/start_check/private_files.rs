@@ -37,7 +37,7 @@ pub fn warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
 }
 
 /// The permissions of a file, if others than its owner have some.
-fn open_mode(path: &Path) -> Option<u32> {
+pub(super) fn open_mode(path: &Path) -> Option<u32> {
     let mode = fs::metadata(path).ok()?.permissions().mode() & 0o7777;
     (mode & 0o077 != 0).then_some(mode)
 }

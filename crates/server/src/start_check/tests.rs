@@ -2,9 +2,12 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use rules::{KeyLimits, TimeMs};
+use store::{Batch, KeyRecord, SqliteStore, Store, Write};
 use tempfile::TempDir;
 
 use super::*;
+use crate::captured_log::CapturedLog;
 use crate::cli::Global;
 
 /// The errors and the warnings about a file in a directory with other files, from the key on.
@@ -169,4 +172,62 @@ fn every_crate_of_this_program_is_a_target() {
             "{name} is not among the targets"
         );
     }
+}
+
+async fn put_key(store: &SqliteStore, account: &str) {
+    let key = KeyRecord {
+        id: format!("key_{account}"),
+        hash: [0; 32],
+        account: account.to_owned(),
+        scopes: "read".to_owned(),
+        name: None,
+        prefix_hint: "sbk_ab12".to_owned(),
+        created_at: TimeMs(1),
+        revoked_at: None,
+        expires_at: None,
+        limits: KeyLimits::OfAccount,
+    };
+    store.commit(Batch::new().with(Write::PutKey(Box::new(key)))).await.unwrap();
+}
+
+#[tokio::test]
+async fn settings_of_an_account_that_no_key_has_are_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[quotas.accounts.\"taem-a\"]\nvcpus = 4\n[limits.accounts.\"team-a\"]\nread_per_minute = 9";
+    assert_eq!(found(&dir, text).1, [""; 0], "without a database");
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let store = SqliteStore::open_beside(data.join("store.db")).unwrap();
+    put_key(&store, "team-a").await;
+    let words = ["2: quotas.accounts.\"taem-a\": no key has this account", "did you mean 'team-a'?"];
+    assert_one(&found(&dir, text).1, &words);
+    // Without a daemon there is no WAL, and the check makes no file.
+    store.close().await;
+    drop(store);
+    let files = || std::fs::read_dir(&data).unwrap().count();
+    let before = files();
+    assert_one(&found(&dir, text).1, &words);
+    assert_eq!(files(), before);
+}
+
+#[test]
+fn secrets_of_the_service_that_others_read_are_a_warning_and_closed_by_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("data/tls")).unwrap();
+    let files = ["local.key", "ports.secret", "e2b.secret", "snapshots.secret", "tls/tls-key.pem"];
+    for file in files {
+        write(&dir, &format!("data/{file}"), "secret", 0o644);
+    }
+    let (_, warnings) = found(&dir, "");
+    assert_eq!(warnings.len(), files.len(), "{warnings:?}");
+    for file in files {
+        assert!(warnings.iter().any(|line| line.contains(file) && line.contains("(mode 644)")), "{file}");
+    }
+    let log = CapturedLog::default();
+    let capture = log.begin();
+    close_own_secrets(&dir.path().join("data"));
+    drop(capture);
+    assert_eq!(log.text().matches("others could read a file with secrets").count(), files.len());
+    assert!(log.text().contains("sandboxd key revoke"), "{}", log.text());
+    assert_eq!(found(&dir, "").1, [""; 0]);
 }

@@ -4,8 +4,10 @@
 //!
 //! Each migration is one transaction together with its version, so that a crash leaves the previous version.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,6 +72,30 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
 /// A read-only connection. The writing connection must be open.
 pub(super) fn open_reader(path: &Path) -> Outcome<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+/// A connection that leaves no file beside the database. Without a WAL nobody has it open, and SQLite would make an index of a WAL.
+pub(super) fn open_unchanged(path: &Path) -> Outcome<Connection> {
+    let mut wal = OsString::from(path);
+    wal.push("-wal");
+    if Path::new(&wal).exists() {
+        return open_reader(path);
+    }
+    connect(&immutable(path), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
+}
+
+/// The URI of a file that nobody changes.
+fn immutable(path: &Path) -> PathBuf {
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'-' | b'_' | b'.' => uri.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+            byte => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri.into()
 }
 
 /// A connection for checkpoints.

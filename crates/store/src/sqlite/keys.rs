@@ -50,6 +50,13 @@ pub(super) fn keys(connection: &mut Connection) -> Outcome<Vec<KeyRecord>> {
     all(connection, sql, [], key)
 }
 
+/// The accounts of all keys.
+pub(super) fn accounts(connection: &Connection) -> Outcome<Vec<String>> {
+    let mut statement = connection.prepare("SELECT DISTINCT account FROM keys ORDER BY account")?;
+    let accounts = statement.query_map([], |row| row.get(0))?;
+    Ok(accounts.collect::<rusqlite::Result<Vec<String>>>()?)
+}
+
 fn key(row: &Row<'_>) -> Outcome<KeyRecord> {
     Ok(KeyRecord {
         id: row.get(0)?,

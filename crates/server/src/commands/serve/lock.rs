@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -24,9 +24,14 @@ pub struct DirLock {
     _file: File,
 }
 
+/// The file with the number of the process that locks a directory.
+pub fn path(dir: &Path) -> PathBuf {
+    dir.join(FILE)
+}
+
 /// Locks a directory. The error names the process that holds it.
 pub fn lock(dir: &Path) -> Result<DirLock> {
-    let mut file = lock_file(&dir.join(FILE))?;
+    let mut file = lock_file(&path(dir))?;
     let started = Instant::now();
     while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut holder = String::new();

@@ -56,7 +56,7 @@ pub const LIMITS: Table = Table {
         (
             "accounts",
             "tables",
-            "Limits per minute of single accounts, as `[limits.accounts.\"NAME\"]` with any of the five keys.",
+            "Limits per minute of single accounts, as `[limits.accounts.\"NAME\"]` with any of the five keys. A name that no key has is a warning.",
         ),
     ],
     free: None,
@@ -153,7 +153,7 @@ pub const QUOTAS: Table = Table {
         (
             "accounts",
             "tables",
-            "Quotas of single accounts, as `[quotas.accounts.\"NAME\"]` with any of the keys above.",
+            "Quotas of single accounts, as `[quotas.accounts.\"NAME\"]` with any of the keys above. A name that no key has is a warning.",
         ),
     ],
     free: None,

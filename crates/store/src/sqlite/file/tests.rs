@@ -179,6 +179,7 @@ fn a_file_that_is_no_database_is_reported_as_damaged() {
     let message = refusal(&path);
     assert!(message.contains("is damaged: file is not a database"), "{message}");
     assert!(message.contains("restore it from a backup, or move it away"), "{message}");
+    assert!(message.contains("'sandboxd serve --discard-orphans'"), "{message}");
 }
 
 #[test]
