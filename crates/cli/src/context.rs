@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use sandboxd_client::{Client, ClientBuilder};
+use sandboxd_client::{Client, ClientBuilder, Error};
 
 use crate::cli::Global;
 use crate::configuration::{self, Configuration, DEFAULT, Profile};
-use crate::limit_wait::{LIMIT_WAIT, announce};
+use crate::limit_wait::{LIMIT_WAIT, Patience, announce};
 
 /// Timeout of requests for completion candidates.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -20,6 +20,7 @@ const LOCAL_CERTIFICATE: &str = "tls/tls-cert.pem";
 pub fn client(global: &Global) -> Result<Client> {
     // Other waits would be silent.
     let builder = builder(global)?.max_retry_wait(Duration::ZERO);
+    let announce = |error: &Error, pause| announce(error, pause, Patience::OfCall);
     Ok(builder.limit_wait(LIMIT_WAIT).on_limit_wait(announce).build()?)
 }
 

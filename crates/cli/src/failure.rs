@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sandboxd_client::{Code, Error};
 
+use crate::limit_wait::gave_up;
 use crate::output::note;
 use crate::style::{Paint, Tone};
 use crate::user_units::in_user_units;
@@ -73,12 +74,13 @@ fn chain_text(error: &anyhow::Error) -> String {
     messages.join(": ")
 }
 
-/// An error of the service in the words of the command line, with its code and the id of its request.
+/// An error of the service in the words of the command line, with its code and the id of its request, and how long sbx tried.
 fn text(error: &Error) -> String {
     let (message, code) = (in_user_units(error.message()), error.code_name());
+    let tried = gave_up(error.waited()).map_or_else(String::new, |tried| format!("{tried}: "));
     match error.request_id() {
-        Some(id) => format!("{message} ({code}, request {id})"),
-        None => format!("{message} ({code})"),
+        Some(id) => format!("{tried}{message} ({code}, request {id})"),
+        None => format!("{tried}{message} ({code})"),
     }
 }
 

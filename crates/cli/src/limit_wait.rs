@@ -1,28 +1,125 @@
-//! Waiting for limits of the service: says once on standard error which limit sbx waits for, and who can change it.
+//! Waiting for limits of the service: says on standard error which limit sbx waits for, how long it goes on and who can change the limit,
+//! and from time to time that it still waits.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sandboxd_client::Error;
 
 use crate::output::note;
+use crate::units::time_text;
 
 /// How long a request waits for limits, unless an option says how long.
 pub const LIMIT_WAIT: Duration = Duration::from_secs(120);
 
 /// For a user who is the operator.
 const NO_RATE_LIMITS: &str = "; 'sandboxd serve --no-rate-limits' lifts rate limits on a machine of your own";
+/// The shortest time between two notices about the same limit.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(30);
+/// The longest time that an attempt after a pause may take. A refusal that comes later begins a new wait.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(30);
 
 /// What was said already.
-static ANNOUNCED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static NOTICES: Mutex<Notices> = Mutex::new(Notices(BTreeMap::new()));
 
-/// Prints what sbx waits for, once for each limit.
-pub fn announce(error: &Error, pause: Duration) {
-    let mut announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
-    if announced.insert(subject(error)) {
-        note(&format!("sbx: {}", text(error, pause)));
+/// How long sbx goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// A call of any command, which waits for [`LIMIT_WAIT`].
+    OfCall,
+    /// A create, which waits for the time of `--wait` or the default. `None`: until it is interrupted.
+    OfCreate(Option<Duration>),
+}
+
+/// Prints what sbx waits for: in full when a wait begins, and in short while it goes on.
+pub fn announce(error: &Error, pause: Duration, patience: Patience) {
+    let subject = subject(error);
+    let notice = NOTICES.lock().unwrap_or_else(PoisonError::into_inner).next(&subject, pause, Instant::now());
+    match notice {
+        Some(Notice::Full) => note(&format!("sbx: {}; {}", text(error, pause), patience.text())),
+        Some(Notice::Short { waited }) => note(&format!("sbx: {}", short_text(&subject, waited, patience))),
+        None => {}
     }
+}
+
+/// How long sbx tried before it gave up. `None` if it did not wait.
+pub fn gave_up(waited: Duration) -> Option<String> {
+    (waited.as_secs() > 0).then(|| format!("gave up after {}", in_seconds(waited)))
+}
+
+impl Patience {
+    fn longest(self) -> Option<Duration> {
+        match self {
+            Self::OfCall => Some(LIMIT_WAIT),
+            Self::OfCreate(longest) => longest,
+        }
+    }
+
+    fn text(self) -> String {
+        let fails_at_once = match self {
+            Self::OfCall => "Ctrl-C ends the wait",
+            Self::OfCreate(_) => "with --wait 0 it fails at once",
+        };
+        match self.longest() {
+            Some(longest) => format!("retrying for up to {}; {fails_at_once}", in_seconds(longest)),
+            None => format!("retrying until it succeeds; {fails_at_once}"),
+        }
+    }
+}
+
+/// What to print about a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notice {
+    Full,
+    Short { waited: Duration },
+}
+
+/// The waits by their subject.
+#[derive(Debug, Default)]
+struct Notices(BTreeMap<String, Wait>);
+
+/// The latest wait for a limit.
+#[derive(Debug)]
+struct Wait {
+    begun: Instant,
+    /// When its latest pause ends.
+    resumes: Instant,
+    printed: Instant,
+}
+
+impl Notices {
+    /// Records a pause that begins at `now`, and decides what to print.
+    fn next(&mut self, subject: &str, pause: Duration, now: Instant) -> Option<Notice> {
+        let resumes = now.checked_add(pause).unwrap_or(now);
+        let Some(wait) = self.0.get_mut(subject) else {
+            self.0.insert(subject.to_owned(), Wait { begun: now, resumes, printed: now });
+            return Some(Notice::Full);
+        };
+        if now.saturating_duration_since(wait.resumes) > LONGEST_ATTEMPT {
+            wait.begun = now;
+        }
+        wait.resumes = resumes;
+        if now.saturating_duration_since(wait.printed) < NOTICE_INTERVAL {
+            return None;
+        }
+        wait.printed = now;
+        let waited = now.saturating_duration_since(wait.begun);
+        Some(if waited.is_zero() { Notice::Full } else { Notice::Short { waited } })
+    }
+}
+
+fn short_text(subject: &str, waited: Duration, patience: Patience) -> String {
+    let waited = in_seconds(waited);
+    match patience.longest() {
+        Some(longest) => format!("still waiting after {waited} of {}: {subject}", in_seconds(longest)),
+        None => format!("still waiting after {waited}: {subject}"),
+    }
+}
+
+/// A time without its fraction of a second.
+fn in_seconds(time: Duration) -> String {
+    time_text(time.as_secs().saturating_mul(1000))
 }
 
 fn detail<'a>(error: &'a Error, name: &str) -> Option<&'a str> {
@@ -101,5 +198,37 @@ mod tests {
             ("waiting: too many", "stopping")
         );
         assert_eq!(subject(&refusal("{}")), "too many");
+    }
+
+    #[test]
+    fn a_wait_is_announced_and_repeated_twice_a_minute() {
+        let (begin, seconds) = (Instant::now(), Duration::from_secs);
+        let mut notices = Notices::default();
+        let mut printed = Vec::new();
+        // A full disk: the service refuses the request every 10 s.
+        for at in (0..=110).step_by(10) {
+            if let Some(notice) = notices.next("disk", seconds(10), begin + seconds(at)) {
+                printed.push((at, notice));
+            }
+        }
+        let short = |waited| Notice::Short { waited: seconds(waited) };
+        assert_eq!(printed, [(0, Notice::Full), (30, short(30)), (60, short(60)), (90, short(90))]);
+        // Another reason is said at once; a later wait for the same one is a new wait.
+        assert_eq!(notices.next("memory", seconds(10), begin + seconds(111)), Some(Notice::Full));
+        assert_eq!(notices.next("disk", Duration::MAX, begin + seconds(300)), Some(Notice::Full));
+    }
+
+    #[test]
+    fn a_notice_says_how_long_sbx_goes_on() {
+        let minute = Duration::from_secs(60);
+        let of_create = Patience::OfCreate(Some(minute));
+        assert_eq!(Patience::OfCall.text(), "retrying for up to 2m; Ctrl-C ends the wait");
+        assert_eq!(of_create.text(), "retrying for up to 1m; with --wait 0 it fails at once");
+        let endless = Patience::OfCreate(None);
+        assert_eq!(endless.text(), "retrying until it succeeds; with --wait 0 it fails at once");
+        assert_eq!(short_text("the disk", minute / 2, of_create), "still waiting after 30s of 1m: the disk");
+        assert_eq!(short_text("the disk", minute / 2, endless), "still waiting after 30s: the disk");
+        assert_eq!(gave_up(minute + minute / 2).as_deref(), Some("gave up after 1m30s"));
+        assert_eq!(gave_up(Duration::from_millis(900)), None);
     }
 }

@@ -51,6 +51,8 @@ struct Inner {
     retry_after: Option<Duration>,
     /// Attempts before the one that failed with this error.
     repeats: u32,
+    /// How long the call had waited for limits.
+    waited: Duration,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -83,6 +85,7 @@ impl Error {
             request_id: None,
             retry_after: None,
             repeats: 0,
+            waited: Duration::ZERO,
             source: None,
         }))
     }
@@ -177,8 +180,8 @@ impl Error {
         error
     }
 
-    pub(crate) fn after(mut self, repeats: u32) -> Self {
-        self.change(|inner| inner.repeats = repeats);
+    pub(crate) fn after(mut self, repeats: u32, waited: Duration) -> Self {
+        self.change(|inner| (inner.repeats, inner.waited) = (repeats, waited));
         self
     }
 
@@ -306,6 +309,19 @@ impl Error {
     /// ```
     pub fn repeats(&self) -> u32 {
         self.0.repeats
+    }
+
+    /// How long the call [waited for limits](crate::ClientBuilder::limit_wait) before this failure.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let error = client.get("sb_00000000").await.unwrap_err();
+    /// assert!(error.waited().is_zero());
+    /// # Ok(()) });
+    /// ```
+    pub fn waited(&self) -> Duration {
+        self.0.waited
     }
 
     fn detail(&self, name: &str) -> Option<&str> {

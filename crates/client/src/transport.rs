@@ -238,7 +238,7 @@ impl Transport {
             }
             let retry_after = failure.error.retry_after();
             let pause = again.then(|| wait(self.shared.policy, repeats + 1, retry_after, random)).flatten();
-            let Some(pause) = pause else { return Err(failure.error.after(repeats)) };
+            let Some(pause) = pause else { return Err(failure.error.after(repeats, waited)) };
             tokio::time::sleep(pause).await;
             repeats += 1;
         }

@@ -91,6 +91,7 @@ async fn a_pull_is_shown_and_waited_for() {
         OutputCapture::new(impatient.stderr.take().unwrap()),
     );
     patient_output.wait_for("sbx: waiting: image 'slow:1' is being pulled").await;
+    patient_output.wait_for("; retrying for up to 10m; with --wait 0 it fails at once").await;
     impatient_output.wait_for("sbx: waiting: ").await;
     interrupt(&impatient);
     assert_eq!(ended(&mut impatient).await, Some(130));

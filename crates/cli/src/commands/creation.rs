@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::snapshot_names::newest_snapshot;
 use crate::interrupt::Interrupt;
-use crate::limit_wait::{LIMIT_WAIT, announce};
+use crate::limit_wait::{LIMIT_WAIT, Patience, announce, gave_up};
 use crate::output::note;
 use crate::pull::Pull;
 
@@ -84,13 +84,17 @@ pub async fn create_sandbox(
         since = Some((missing, began));
         let pause = error.retry_after().unwrap_or(DEFAULT_RETRY_DELAY);
         let waited = if options.wait.is_some() { begin } else { began }.elapsed();
-        if limit(options.wait, missing, pull.shows_progress()).is_some_and(|limit| waited + pause > limit) {
-            return Err(error.into());
+        let limit = limit(options.wait, missing, pull.shows_progress());
+        if limit.is_some_and(|limit| waited.saturating_add(pause) > limit) {
+            return Err(match gave_up(waited) {
+                Some(tried) => anyhow::Error::new(error).context(tried),
+                None => error.into(),
+            });
         }
         let shows_progress = missing == Missing::Image && pull.shows_progress();
         if !shows_progress {
             pull.hide();
-            announce(&error, pause);
+            announce(&error, pause, Patience::OfCreate(limit));
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}

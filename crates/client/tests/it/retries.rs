@@ -114,10 +114,14 @@ async fn a_client_can_wait_for_limits_as_long_as_the_service_asks() {
     client.health().await.unwrap();
     assert_eq!(*heard.lock().unwrap(), [(Code::RateLimited, 1); 3]);
     proxy.inject(limited(6));
-    assert_eq!(client.health().await.unwrap_err().code(), Code::RateLimited);
+    let error = client.health().await.unwrap_err();
+    assert_eq!((error.code(), error.waited()), (Code::RateLimited, Duration::ZERO));
+    [1, 5].into_iter().for_each(|seconds| proxy.inject(limited(seconds)));
+    let waited = client.health().await.unwrap_err().waited();
+    assert!((Duration::from_secs(1)..Duration::from_secs(2)).contains(&waited), "{waited:?}");
     proxy.inject(limited(1));
     let error = client.without_limit_waits().health().await.unwrap_err();
-    assert_eq!((error.code(), heard.lock().unwrap().len()), (Code::RateLimited, 3));
+    assert_eq!((error.code(), heard.lock().unwrap().len()), (Code::RateLimited, 4));
 }
 
 #[tokio::test]
