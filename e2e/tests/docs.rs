@@ -338,6 +338,15 @@ fn for_all_accounts(service: &Service, commands: &str, dir: &Path) {
     assert!(output.status.success(), "{commands}: {}", text(&output.stderr));
 }
 
+/// The keys that the commands of the guide made for themselves with this label are revoked: one by each of the two runs.
+fn assert_keys_are_revoked(service: &Service, label: &str) {
+    let listed = bash(service, "sandboxd key list --json", Path::new("/"));
+    let keys: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let own: Vec<_> = keys.as_array().unwrap().iter().filter(|key| key["label"] == label).collect();
+    assert_eq!(own.len(), 2, "{keys}");
+    assert!(own.iter().all(|key| key["revokedAt"].is_string() && key["expiresAt"].is_string()), "{keys}");
+}
+
 /// Carries out the commands below a heading of the operations guide. Systemd is replaced by what it does.
 async fn carry_out(service: &Service, heading: &str, backup: &Path) {
     // The directory does not exist between two of the commands.
@@ -384,6 +393,7 @@ async fn restore_with_processes(isolation: &str) {
     let parent = service.layout.data.canonicalize().unwrap().parent().unwrap().to_owned();
     let backup = tempfile::tempdir_in(parent).unwrap();
     carry_out(&service, COPY, backup.path()).await;
+    assert_keys_are_revoked(&service, "backup");
 
     for id in [&running, &paused] {
         assert_eq!(client.get(&path(id, "")).await.unwrap().is(200).unwrap()["state"], "paused");

@@ -5,11 +5,13 @@
 //! them, looks them up by their hash and checks [`Scopes::allows`]. An error never repeats the text of a key.
 
 mod lifetime;
+mod listing;
 mod scopes;
 
 use std::fmt;
 
 pub use lifetime::{BadLifetime, KeyLifetime};
+pub use listing::{is_key_listed, key_end};
 pub use scopes::{BadScopes, Scope, Scopes};
 
 use crate::base32;

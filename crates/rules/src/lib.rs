@@ -87,7 +87,7 @@ pub use image_reference::{ImageReference, ImageVersion, is_same_image};
 pub use images::{ImageListing, ImageOwner, image_is_listed};
 pub use interruptions::{GaveUp, MAX_INTERRUPTIONS, RepeatableWork, begin_work, suspects_last};
 pub use isolation::{IsolationLevels, IsolationPolicy, IsolationRules};
-pub use keys::{BadKey, BadLifetime, BadScopes, KeyLifetime, KeyText, Scope, Scopes};
+pub use keys::{BadKey, BadLifetime, BadScopes, KeyLifetime, KeyText, Scope, Scopes, is_key_listed, key_end};
 pub use lifecycle::{AutoResume, Operation, Refusal, Step, decide};
 pub use lines::{LineEnd, LineSplitter, MAX_PIECE_BYTES};
 pub use listing::{ListQuery, QueryError, list_query};

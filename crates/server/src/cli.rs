@@ -40,6 +40,8 @@ pub enum Command {
     /// Create, list and revoke API keys; works while the daemon runs
     #[command(subcommand)]
     Key(KeyCommand),
+    /// List the accounts that have sandboxes or snapshots, one a line; works while the daemon runs
+    Accounts,
     /// Check the requirements of this host, and print how to meet those that are missing
     Doctor,
     /// Run one command in a new sandbox without the daemon, then remove the sandbox
@@ -121,9 +123,12 @@ pub enum KeyCommand {
         #[arg(long, value_name = "FORMAT", default_value = "native")]
         format: KeyFormat,
     },
-    /// List all keys, including revoked and expired ones, without their secrets
+    /// List the keys, without their secrets: valid ones, and those that ended in the last 7 days
     List {
-        /// Print JSON
+        /// List all keys, however long ago they were revoked or expired
+        #[arg(long)]
+        all: bool,
+        /// Print all keys as JSON
         #[arg(long)]
         json: bool,
     },

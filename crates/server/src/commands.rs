@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod accounts;
 pub mod config_check;
 pub mod config_reference;
 pub mod egress;

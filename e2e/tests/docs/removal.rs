@@ -6,7 +6,10 @@ use e2e::service::Service;
 use e2e::{Expected, strays};
 use serde_json::json;
 
-use super::{SHOWN_DATA_DIR, document, for_all_accounts, operator_commands, section, service, shell, stop};
+use super::{
+    SHOWN_DATA_DIR, assert_keys_are_revoked, document, for_all_accounts, operator_commands, section, service,
+    shell, stop,
+};
 
 /// The heading whose commands remove the service.
 pub const REMOVE: &str = "## Remove";
@@ -46,7 +49,10 @@ async fn the_commands_that_remove_the_service_leave_nothing() {
     for command in operator_commands(section(&document("docs/operations.md"), REMOVE)) {
         match command.as_str() {
             "systemctl disable --now sandboxd" => stop(&service).await,
-            command if command.starts_with('(') => for_all_accounts(&service, command, root.path()),
+            command if command.starts_with('(') => {
+                for_all_accounts(&service, command, root.path());
+                assert_keys_are_revoked(&service, "removal");
+            }
             command => shell(&adapted(&service, command, &data, root.path())),
         }
     }

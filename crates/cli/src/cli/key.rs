@@ -6,8 +6,12 @@ use clap::{Args, Subcommand};
 pub enum KeyCommand {
     /// Create a key and print it; it cannot be shown again
     Create(NewKey),
-    /// List all keys, including revoked ones, without their secrets
-    List,
+    /// List the keys, without their secrets: valid ones, and those that ended in the last 7 days
+    List {
+        /// List all keys, however long ago they were revoked or expired; --json always does
+        #[arg(long)]
+        all: bool,
+    },
     /// Revoke keys
     Revoke {
         /// Ids of the keys, as shown by 'sbx key list'

@@ -28,7 +28,7 @@ pub async fn key(global: &Global, json: bool, command: &KeyCommand) -> Result<Ex
     let program = program()?;
     match command {
         KeyCommand::Create(new) => create(global, json, &program, new, command).await,
-        KeyCommand::List => {
+        KeyCommand::List { .. } => {
             let mut arguments = daemon_arguments(command, None);
             arguments.extend(json.then(|| "--json".to_owned()));
             // sandboxd prints its own messages; the exit code of a failure is that of sbx.
@@ -113,7 +113,10 @@ fn daemon_arguments(command: &KeyCommand, account: Option<&str>) -> Vec<String> 
                 arguments.extend(value.into_iter().flat_map(|value| [option.to_owned(), value.to_owned()]));
             }
         }
-        KeyCommand::List => arguments.push("list".to_owned()),
+        KeyCommand::List { all } => {
+            arguments.push("list".to_owned());
+            arguments.extend(all.then(|| "--all".to_owned()));
+        }
         KeyCommand::Revoke { ids } => {
             arguments.push("revoke".to_owned());
             arguments.extend(ids.iter().cloned());
@@ -180,7 +183,8 @@ mod tests {
             daemon_arguments(&new(Some("a"), Some("none")), Some("own")),
             ["key", "create", "--account", "a", "--scopes", "read", "--label", "x y", "--limits", "none"]
         );
-        assert_eq!(daemon_arguments(&KeyCommand::List, None), ["key", "list"]);
+        assert_eq!(daemon_arguments(&KeyCommand::List { all: false }, None), ["key", "list"]);
+        assert_eq!(daemon_arguments(&KeyCommand::List { all: true }, None), ["key", "list", "--all"]);
         let revoke = KeyCommand::Revoke { ids: vec!["key_1".to_owned()] };
         assert_eq!(daemon_arguments(&revoke, None), ["key", "revoke", "key_1"]);
     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use rules::{KeyText, TimeMs};
+use rules::{KeyText, TimeMs, is_key_listed, key_end};
 use serde_json::json;
 use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
 
@@ -46,18 +46,25 @@ async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
                 KeyFormat::E2b => println!("{}", text.e2b_text()),
             }
         }
-        KeyCommand::List { json: true } => {
+        KeyCommand::List { json: true, .. } => {
             let keys: Vec<_> = store.keys().await?.iter().map(as_json).collect();
             stdout::print(&format!("{}\n", serde_json::to_string_pretty(&keys)?))?;
         }
-        KeyCommand::List { json: false } => stdout::print(&table(&store.keys().await?))?,
+        KeyCommand::List { json: false, all } => {
+            let mut keys = store.keys().await?;
+            let hidden = if all { 0 } else { hide_old(&mut keys, now()) };
+            stdout::print(&table(&keys))?;
+            if let Some(line) = hidden_line(hidden) {
+                eprintln!("sandboxd: {line}");
+            }
+        }
         KeyCommand::Revoke { id } => {
             let id = id_of(store, id).await?;
             let revoked =
                 store.commit(Batch::new().with(Write::RevokeKey { id: id.clone(), at: now() })).await;
             match revoked {
                 Err(StoreError::NoSuchKey { .. }) => {
-                    bail!("there is no key '{id}'; 'sandboxd key list' shows all ids");
+                    bail!("there is no key '{id}'; 'sandboxd key list --all' shows all ids");
                 }
                 revoked => revoked?,
             };
@@ -81,7 +88,7 @@ async fn id_of(store: &dyn Store, given: String) -> Result<String> {
     match store.keys().await?.into_iter().find(|key| key.hash == hash) {
         Some(key) => Ok(key.id),
         // The message does not repeat the key.
-        None => bail!("this service does not have that key; 'sandboxd key list' shows all ids"),
+        None => bail!("this service does not have that key; 'sandboxd key list --all' shows all ids"),
     }
 }
 
@@ -101,6 +108,23 @@ fn as_json(key: &KeyRecord) -> serde_json::Value {
 
 fn time(at: TimeMs) -> api::Timestamp {
     api::Timestamp(at.0)
+}
+
+/// Removes the keys that ended long ago, and returns their number.
+fn hide_old(keys: &mut Vec<KeyRecord>, now: TimeMs) -> usize {
+    let all = keys.len();
+    keys.retain(|key| is_key_listed(key_end(key.revoked_at, key.expires_at, now), now));
+    all - keys.len()
+}
+
+/// Printed below the list. `None` if no key is hidden.
+fn hidden_line(hidden: usize) -> Option<String> {
+    let keys = match hidden {
+        0 => return None,
+        1 => "1 key that ended more than 7 days ago is hidden".to_owned(),
+        hidden => format!("{hidden} keys that ended more than 7 days ago are hidden"),
+    };
+    Some(format!("{keys}; 'sandboxd key list --all' shows all"))
 }
 
 /// Columns as wide as their widest cell; the last one, which people wrote, is not padded.
@@ -172,9 +196,8 @@ mod tests {
         assert!(of(text.as_str()).contains("'sandboxd key revoke ID'"));
     }
 
-    #[test]
-    fn columns_stand_below_their_headings() {
-        let key = |id: &str, name: Option<&str>, (revoked_at, limits): (Option<TimeMs>, &str)| KeyRecord {
+    fn key(id: &str, name: Option<&str>, (revoked_at, limits): (Option<TimeMs>, &str)) -> KeyRecord {
+        KeyRecord {
             id: id.to_owned(),
             hash: [0; 32],
             account: "default".to_owned(),
@@ -185,7 +208,28 @@ mod tests {
             revoked_at,
             expires_at: revoked_at.map(|at| at.after(1000)),
             limits: limits.parse().unwrap(),
-        };
+        }
+    }
+
+    #[test]
+    fn keys_that_ended_long_ago_are_counted_only() {
+        let now = TimeMs(30 * 24 * 3_600_000);
+        let mut keys = vec![
+            key("key_valid", None, (None, "none")),
+            key("key_recent", None, (Some(now.before(3_600_000)), "none")),
+            key("key_old", None, (Some(TimeMs(1000)), "none")),
+        ];
+        let hidden = hide_old(&mut keys, now);
+        let ids: Vec<&str> = keys.iter().map(|key| key.id.as_str()).collect();
+        assert_eq!((ids.as_slice(), hidden), (["key_valid", "key_recent"].as_slice(), 1));
+        let line = "1 key that ended more than 7 days ago is hidden; 'sandboxd key list --all' shows all";
+        assert_eq!(hidden_line(hidden).as_deref(), Some(line));
+        assert!(hidden_line(2).unwrap().starts_with("2 keys that ended"));
+        assert_eq!(hidden_line(0), None);
+    }
+
+    #[test]
+    fn columns_stand_below_their_headings() {
         let text = table(&[
             key("key_1", Some("for CI"), (None, "none")),
             key("key_22", None, (Some(TimeMs(1000)), "account")),
