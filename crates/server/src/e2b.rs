@@ -48,6 +48,7 @@ use crate::service::Service;
 /// The call whose request is an open stream of input.
 const STREAM_INPUT: &str = "/process.Process/StreamInput";
 const SECRET: &str = "e2b.secret";
+const API_KEY: &str = "x-api-key";
 const SANDBOX_ID: &str = "e2b-sandbox-id";
 const SANDBOX_PORT: &str = "e2b-sandbox-port";
 /// A create waits this long for its image: some clients give up after 60 s, and do not repeat a create that got 503.
@@ -127,7 +128,8 @@ impl E2b {
             Target::Refused(_) => ("e2b", None),
         };
         // Dropped without a response, it records that the client disconnected.
-        let record = Record::e2b(&self.service, &id, route, sandbox, &request);
+        let mut record = Record::e2b(&self.service, &id, route, sandbox, &request);
+        let key = request.headers().get(API_KEY).cloned();
         if request.uri().path() == STREAM_INPUT
             && is_envd
             && let Some(pace) = request.extensions().get::<Pace>()
@@ -151,6 +153,10 @@ impl E2b {
         let native_code = response.extensions().get::<ErrorCode>().copied();
         let code = native_code.or_else(|| code_of(response.status()));
         self.count_refusal(code);
+        if code == Some(ErrorCode::Unauthorized) {
+            let key = key.as_ref().and_then(|key| key.to_str().ok());
+            record.ended_key = key.and_then(|key| self.service.keyring.ended(key));
+        }
         record.answered_as_expected(response.status(), code);
         response
     }

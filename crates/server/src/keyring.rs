@@ -45,6 +45,30 @@ pub enum InvalidKey {
     Expired { at: TimeMs },
 }
 
+/// Why a key is not valid any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyEnd {
+    Revoked,
+    Expired,
+}
+
+impl KeyEnd {
+    /// The reason in the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// A key that was valid before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedKey {
+    pub key_id: Arc<str>,
+    pub end: KeyEnd,
+}
+
 /// The valid keys.
 #[derive(Debug)]
 pub struct Keyring {
@@ -63,6 +87,8 @@ struct Keys {
     by_id: HashMap<Arc<str>, Arc<Known>>,
     /// The same keys by account, oldest first.
     of_accounts: HashMap<Arc<str>, Vec<Arc<Known>>>,
+    /// The ids of revoked keys by their hashes, for the log. They open nothing, so the time of a search may depend on a whole hash.
+    revoked: HashMap<[u8; 32], Arc<str>>,
 }
 
 /// A key that was not revoked.
@@ -143,6 +169,20 @@ impl Keyring {
         self.authenticate(text).ok()
     }
 
+    /// The key that a refused text was before it was revoked or expired. For the log of the operator: its sender does not learn that a key
+    /// was revoked.
+    pub fn ended(&self, text: &str) -> Option<EndedKey> {
+        let hash = hash_of(&KeyText::parse_any(text).ok()?);
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key_id) = keys.revoked.get(&hash) {
+            return Some(EndedKey { key_id: Arc::clone(key_id), end: KeyEnd::Revoked });
+        }
+        let mut alike = keys.known.get(&start(&hash)).into_iter().flatten();
+        let known = alike.find(|known| known.hash.ct_eq(&hash).into())?;
+        let key_id = Arc::clone(&known.caller.key_id);
+        known.valid_at(now()).is_err().then_some(EndedKey { key_id, end: KeyEnd::Expired })
+    }
+
     /// Whether an authenticated key is still valid; for long-running requests.
     pub fn has(&self, key_id: &str) -> bool {
         self.of_id(key_id).is_some()
@@ -200,15 +240,20 @@ impl Keys {
     async fn read(store: &dyn Store, version: u64) -> Result<Self, StoreError> {
         let mut known: HashMap<u64, Vec<Arc<Known>>> = HashMap::new();
         let mut of_accounts: HashMap<Arc<str>, Vec<Arc<Known>>> = HashMap::new();
+        let mut revoked: HashMap<[u8; 32], Arc<str>> = HashMap::new();
         let mut by_id = HashMap::new();
-        for record in store.keys().await?.into_iter().filter(|record| record.revoked_at.is_none()) {
+        for record in store.keys().await? {
+            if record.revoked_at.is_some() {
+                revoked.insert(record.hash, record.id.as_str().into());
+                continue;
+            }
             if let Some(key) = Known::of(&record).map(Arc::new) {
                 by_id.insert(Arc::clone(&key.caller.key_id), Arc::clone(&key));
                 of_accounts.entry(Arc::clone(&key.caller.account)).or_default().push(Arc::clone(&key));
                 known.entry(start(&key.hash)).or_default().push(key);
             }
         }
-        Ok(Self { version, known, by_id, of_accounts })
+        Ok(Self { version, known, by_id, of_accounts, revoked })
     }
 }
 

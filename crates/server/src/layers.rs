@@ -80,6 +80,8 @@ impl Guarded {
         }
         // Dropped without a response, it records that the client disconnected.
         let mut record = Record::begin(&service, &id, rule, admitted.sandbox.id().cloned(), &request);
+        record.ended_key =
+            admitted.unknown_key(request.headers()).and_then(|key| service.keyring.ended(&key));
         // Borrows from the request, which moves to the handler.
         drop(sandbox);
         admitted.sandbox.write_id(&mut request);

@@ -6,8 +6,9 @@ use axum::body::Body;
 use engine::Clock;
 use http_body_util::BodyExt;
 use listen::Application;
-use rules::Capacity;
+use rules::{Capacity, TimeMs};
 use serde_json::{Value, json};
+use store::{Batch, Write};
 
 use super::*;
 use crate::captured_log::CapturedLog;
@@ -222,6 +223,13 @@ async fn refusals_are_counted_and_logged_as_those_of_the_native_api() {
     let metrics = &fixture.harness.service.metrics;
     assert_eq!((metrics.refusals("unauthorized"), metrics.refusals("forbidden")), (4, 1));
     assert!(!log.text().contains(&unknown));
+    let revoke = Write::RevokeKey { id: "key_1".to_owned(), at: TimeMs(2) };
+    fixture.harness.service.store.commit(Batch::new().with(revoke)).await.unwrap();
+    fixture.harness.service.keyring.refresh(fixture.harness.service.store.as_ref()).await.unwrap();
+    fixture.send(&api, "GET /v2/sandboxes", &key(1).e2b_text(), "").await;
+    let line = log.requests().pop().unwrap();
+    let fields = &line["fields"];
+    assert_eq!((&fields["key_id"], &fields["reason"]), (&json!("key_1"), &json!("revoked")), "{line}");
 }
 
 #[tokio::test]

@@ -179,3 +179,21 @@ async fn a_caller_has_the_limits_of_its_key() {
     assert_eq!(ring.find(text(1).as_str()).unwrap().limits, limits);
     assert_eq!(ring.of_id("key_1").unwrap().limits, limits);
 }
+
+#[tokio::test]
+async fn the_log_names_keys_that_ended() {
+    let store = MemoryStore::new();
+    put(&store, KeyRecord { revoked_at: Some(TimeMs(2)), ..record(1, hash_of(&text(1)), "read") }).await;
+    put(&store, KeyRecord { expires_at: Some(TimeMs(2)), ..record(2, hash_of(&text(2)), "read") }).await;
+    put(&store, record(3, hash_of(&text(3)), "read")).await;
+    let ring = Keyring::load(&store).await.unwrap();
+    let ended = |key_id: &str, end| Some(EndedKey { key_id: key_id.into(), end });
+    assert_eq!(ring.ended(text(1).as_str()), ended("key_1", KeyEnd::Revoked));
+    assert_eq!(ring.ended(&text(1).e2b_text()), ended("key_1", KeyEnd::Revoked));
+    assert_eq!(ring.ended(text(2).as_str()), ended("key_2", KeyEnd::Expired));
+    for other in [text(3).as_str(), text(4).as_str(), "", "sbk_"] {
+        assert_eq!(ring.ended(other), None);
+    }
+    // The message for the sender does not tell a revoked key from a mistyped one.
+    assert_eq!(ring.authenticate(text(1).as_str()).unwrap_err(), InvalidKey::Unknown);
+}

@@ -31,7 +31,7 @@ impl Admitted {
         self.refusal.as_ref().is_some_and(|error| error.code == ErrorCode::Unauthorized)
     }
 
-    /// The key of the request, if it is not in the keyring.
+    /// The key of the request, if it is not a valid key of the keyring.
     pub fn unknown_key(&self, headers: &HeaderMap) -> Option<String> {
         if self.is_unauthorized() { bearer(headers).ok().map(str::to_owned) } else { None }
     }

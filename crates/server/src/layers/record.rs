@@ -14,7 +14,7 @@ use listen::PeerAddr;
 
 use super::envelope::ErrorSummary;
 use crate::endpoint::Rule;
-use crate::keyring::Caller;
+use crate::keyring::{Caller, EndedKey};
 use crate::request_id::RequestId;
 use crate::service::Service;
 
@@ -34,6 +34,8 @@ pub struct Record {
     client: Option<IpAddr>,
     sandbox: Option<SandboxId>,
     pub caller: Option<Caller>,
+    /// The key of a request that is refused because the key was revoked or has expired.
+    pub ended_key: Option<EndedKey>,
     status: u16,
     error: Option<ErrorSummary>,
     /// Whether a 5xx needs no attention of the operator.
@@ -86,6 +88,7 @@ impl Record {
             client: None,
             sandbox: None,
             caller: None,
+            ended_key: None,
             status: CLIENT_WENT_AWAY,
             error: None,
             is_expected: false,
@@ -96,6 +99,11 @@ impl Record {
     pub fn answered_as_expected(mut self, status: StatusCode, code: Option<ErrorCode>) {
         (self.status, self.is_expected) = (status.as_u16(), true);
         self.error = code.map(|code| ErrorSummary { code, cause: None });
+    }
+
+    fn key_id(&self) -> Option<&str> {
+        let ended = || self.ended_key.as_ref().map(|key| &*key.key_id);
+        self.caller.as_ref().map(|caller| &*caller.key_id).or_else(ended)
     }
 
     /// The response head is complete.
@@ -117,7 +125,8 @@ macro_rules! line {
             request_id = &*$record.id.0,
             account = $record.caller.as_ref().map(|caller| &*caller.account),
             sandbox = $record.sandbox.as_ref().map(tracing::field::display),
-            key_id = $record.caller.as_ref().map(|caller| &*caller.key_id),
+            key_id = $record.key_id(),
+            reason = $record.ended_key.as_ref().map(|key| key.end.name()),
             client = $record.client.map(tracing::field::display),
             code = $record.error.as_ref().map(|error| error.code.as_str()),
             cause = $record.error.as_ref().and_then(|error| error.cause.as_deref()),

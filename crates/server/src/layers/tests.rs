@@ -14,7 +14,7 @@ use image::{Catalogue, Images};
 use listen::{Answers, Fault};
 use rules::{Capacity, Rates, TimeMs};
 use serde_json::Value;
-use store::{Batch, MemoryStore, Store, Write};
+use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -28,7 +28,7 @@ use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::origins::AllowedOrigins;
 use crate::output::OutputMemory;
-use crate::testing::{engine_settings, key, put_key};
+use crate::testing::{engine_settings, key, key_record, put_key};
 
 const BOX: &str = "/v1/sandboxes/sb_aaaaaaaa";
 const RUN: &str = "/v1/sandboxes/sb_aaaaaaaa/execute";
@@ -629,6 +629,28 @@ async fn a_request_is_one_line_without_a_secret() {
     for secret in ["secret=query", "secret body", "secret header", key(1).as_str(), &key(1).as_str()[4..20]] {
         assert!(!all.contains(secret), "{secret} is in:\n{all}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_key_that_ended_names_the_key_in_the_log() {
+    let fixture = Fixture::new(Rates::default()).await;
+    revoke(&fixture.store, 1).await;
+    let expired = KeyRecord { expires_at: Some(TimeMs(2)), ..key_record(7, "three", "read") };
+    fixture.store.commit(Batch::new().with(Write::PutKey(Box::new(expired)))).await.unwrap();
+    fixture.service.keyring.refresh(&fixture.store).await.unwrap();
+    let log = CapturedLog::default();
+    let _logging = log.begin();
+    for (n, key_id, reason) in [
+        (1, Value::from("key_1"), Value::from("revoked")),
+        (7, Value::from("key_7"), Value::from("expired")),
+        (9, Value::Null, Value::Null),
+    ] {
+        assert_eq!(fixture.get(BOX, n).await.status, 401);
+        let line = log.requests().pop().unwrap();
+        assert_eq!((&line["fields"]["key_id"], &line["fields"]["reason"]), (&key_id, &reason), "{line}");
+        assert!(!line.to_string().contains(&key(n).as_str()[4..20]));
+    }
+    assert_eq!(fixture.get(BOX, 2).await.status, 200);
 }
 
 #[tokio::test]
