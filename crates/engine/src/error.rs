@@ -160,7 +160,7 @@ pub struct FileError {
 }
 
 impl EngineError {
-    /// Counts a refused create, resume or command.
+    /// Counts a refused create, snapshot, resume or command.
     pub(crate) fn count_refusal(&self, counters: &Counters) {
         match self {
             Self::NoCapacity(_) => counters.refused_capacity.add(1),

@@ -53,8 +53,9 @@ pub async fn take(
     let Services { snapshots, stamped_store, counters, .. } = services;
     let account = actor.status.borrow().record.account.clone();
     let kind = SnapshotKind::Requested;
-    let (copied, _share) =
-        copy_within_quotas(services, actor, (kind, QuotaCheck::Enforced), scope(request.memory)).await?;
+    let copied =
+        copy_within_quotas(services, actor, (kind, QuotaCheck::Enforced), scope(request.memory)).await;
+    let (copied, _share) = copied.inspect_err(|error| error.count_refusal(counters))?;
     let record = new_record(&copied, request, stamped_store.now());
     let data = json!({
         "snapshotId": record.id, "name": record.name, "sizeBytes": record.bytes,

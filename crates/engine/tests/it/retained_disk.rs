@@ -147,6 +147,7 @@ async fn a_deleted_snapshot_counts_as_long_as_something_needs_it() {
     assert_eq!(used(&harness), (5120 + 100, 200));
     let refused = refusal(take(&harness, &above).await);
     assert_eq!(refused, (Quota::SnapshotBytes, [200 * MB, 100 * MB, 250 * MB]));
+    assert_eq!(harness.engine.metrics().counts.refused_quota, 1);
     // The other snapshot needs it.
     terminate(&harness, &above).await;
     pass(1000).await;
