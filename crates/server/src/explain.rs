@@ -143,11 +143,12 @@ pub fn explain(policy: &EgressPolicy, target: &Target, known: &Known) -> Explana
     lines.extend(addresses.iter().filter_map(|address| network_line(policy, *address)));
     // Without a name only default allow and allowed networks pass.
     let is_direct = best(policy, Flow::Tls(None), &addresses, to(target.port)).is_none();
-    if policy.default == EgressDefault::Deny && (refused.is_some() || !is_direct) {
-        strict_lines(&mut lines, policy, target, refused);
-    } else {
-        let verb = if refused.is_none() { "passes" } else { "does not pass" };
-        lines.push(("traffic", format!("every kind {verb}; it does not go through the proxy")));
+    match refused {
+        refused if policy.default == EgressDefault::Deny && (refused.is_some() || !is_direct) => {
+            strict_lines(&mut lines, policy, target, refused);
+        }
+        Some(reason) => lines.push(("traffic", format!("every kind is refused: {reason}"))),
+        None => lines.push(("traffic", "every kind passes, without the proxy".to_owned())),
     }
     Explanation { passes: refused.is_none(), reason: refused.map(Reason::code), lines }
 }
@@ -193,14 +194,14 @@ fn network_line(policy: &EgressPolicy, address: Ipv4Addr) -> Option<(&'static st
 fn policy_line(policy: &EgressPolicy, host: &Host) -> String {
     let Host::Name(name) = host else {
         return match policy.default {
-            EgressDefault::Allow => "default allow: every address that is not closed or denied".to_owned(),
+            EgressDefault::Allow => "default allow: every address, except closed and denied ones".to_owned(),
             EgressDefault::Deny => {
                 "default deny: names that are listed, and addresses in allowNetworks".to_owned()
             }
         };
     };
     if policy.default == EgressDefault::Allow {
-        return "default allow: every name".to_owned();
+        return "default allow: every name, except for closed and denied addresses".to_owned();
     }
     let alone = |entry: &String| EgressPolicy {
         allow: vec![entry.clone()],
@@ -402,7 +403,10 @@ mod tests {
                 (reason, reason.is_none()),
                 "{asked}: {explanation:?}"
             );
-            assert!(text(&explanation).contains("default allow"), "{asked}");
+            let text = text(&explanation);
+            assert!(text.contains("default allow"), "{asked}");
+            let verdict = if reason.is_none() { "passes, without the proxy" } else { "is refused: " };
+            assert!(text.contains(&format!("traffic: every kind {verdict}")), "{asked}: {text}");
         }
     }
 
