@@ -221,6 +221,12 @@ impl Engine {
         self.services.registry.count()
     }
 
+    /// The number of sandboxes that run. Others are paused.
+    pub fn running(&self) -> usize {
+        let records = self.services.registry.records();
+        records.iter().filter(|record| record.state == SandboxState::Running).count()
+    }
+
     /// The numbers that the metrics report. Blocks while the kernel lists the traffic of all links: not for an async worker.
     pub fn metrics(&self) -> MetricsSnapshot {
         metrics::snapshot(&self.services)

@@ -4,15 +4,42 @@
 //! except sandboxes, which get the default one: see `rootfs::reset_oom_score`.
 
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
+use std::sync::Once;
 
 /// Processes with it are killed last, and not never: a daemon that takes all memory must end.
 const SCORE: i32 = -999;
 
-/// Protects a process of the host, as `/proc` names it. A failure is logged: everything works without.
+/// What a daemon lacks whose kernel does not let it lower a score.
+const NOT_PERMITTED: &str = "the capability CAP_SYS_RESOURCE is missing, so oom_score_adj cannot be lowered; grant it (in a \
+    container: --cap-add SYS_RESOURCE), or start the daemon with the score -999 (OOMScoreAdjust=-999 of systemd, or \
+    --oom-score-adj -999 of a container)";
+
+/// Protects a process of the host, as `/proc` names it. The first failure is logged: everything works without, and others have the
+/// same cause.
 pub fn protect(process: &str) {
+    static LOGGED: Once = Once::new();
+    protect_or_log(process, &LOGGED);
+}
+
+fn protect_or_log(process: &str, logged: &Once) {
     if let Err(error) = lower(process) {
-        tracing::warn!(process, %error, "a process is not protected from the kernel's out-of-memory killer");
+        let reason = reason(&error);
+        logged.call_once(|| {
+            tracing::warn!(
+                process,
+                reason,
+                "the daemon or its lxcfs is not protected from the kernel's out-of-memory killer"
+            );
+        });
+    }
+}
+
+/// What is wrong, and what the operator can do about it.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied => NOT_PERMITTED.to_owned(),
+        _ => format!("oom_score_adj cannot be read or written: {error}"),
     }
 }
 
@@ -20,4 +47,31 @@ fn lower(process: &str) -> io::Result<()> {
     let file = format!("/proc/{process}/oom_score_adj");
     let score: i32 = fs::read_to_string(&file)?.trim().parse().map_err(io::Error::other)?;
     if score > SCORE { fs::write(&file, SCORE.to_string()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::captured_log::CapturedLog;
+
+    #[test]
+    fn the_first_failure_is_logged() {
+        let (log, logged) = (CapturedLog::default(), Once::new());
+        let _capture = log.begin();
+        for process in ["none", "neither"] {
+            protect_or_log(process, &logged);
+        }
+        let lines = log.of_target("sandboxd::app::oom_score");
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0]["fields"]["process"], "none");
+    }
+
+    #[test]
+    fn a_missing_capability_is_named_with_what_to_do() {
+        let text = reason(&ErrorKind::PermissionDenied.into());
+        for part in ["CAP_SYS_RESOURCE", "oom_score_adj", "OOMScoreAdjust=-999"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!reason(&ErrorKind::NotFound.into()).contains("CAP_SYS_RESOURCE"));
+    }
 }

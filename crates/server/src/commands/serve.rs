@@ -103,15 +103,17 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         served.cancel();
         service.images.close().await;
         service.builder.shutdown().await;
-        shut_down(&service.engine, network.as_ref(), lxcfs).await;
+        let running = shut_down(&service.engine, network.as_ref(), lxcfs).await;
         fetching.await.context("the task that pulls images failed")?;
-        maintenance.await.context("the maintenance task failed")
+        maintenance.await.context("the maintenance task failed").map(|()| running)
     };
     tokio::select! {
-        ended = orderly => ended?,
-        signal = signals.stop() => tracing::warn!(signal, "stopping immediately"),
+        ended = orderly => log_stopped(ended?),
+        signal = signals.stop() => {
+            tracing::warn!(signal, "stopping immediately");
+            log_stopped(service.engine.running());
+        }
     }
-    tracing::info!("stopped; sandboxes keep running");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -191,6 +193,15 @@ fn announce(
     }
 }
 
+/// The last line of the log. `running` is the number of sandboxes that the daemon leaves, as far as it is known.
+fn log_stopped(running: usize) {
+    if running > 0 {
+        tracing::info!(running, "stopped; sandboxes keep running");
+    } else {
+        tracing::info!("stopped");
+    }
+}
+
 /// Short: the supervisor checks for its stop five times a second.
 async fn end_lxcfs(end: impl FnOnce() + Send + 'static) {
     if let Err(error) = tokio::task::spawn_blocking(end).await {
@@ -199,9 +210,10 @@ async fn end_lxcfs(end: impl FnOnce() + Send + 'static) {
 }
 
 /// Stops the engine, the network and lxcfs. Running sandboxes keep their firewall rules; without any, network and lxcfs are
-/// removed.
-async fn shut_down(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervisor>) {
-    let living = engine.living();
+/// removed. Returns the number of sandboxes that run.
+async fn shut_down(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervisor>) -> usize {
+    // Before the engine forgets its sandboxes.
+    let (living, running) = (engine.living(), engine.running());
     engine.shutdown().await;
     network.close().await;
     if let Some(lxcfs) = lxcfs {
@@ -211,5 +223,24 @@ async fn shut_down(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervi
         && let Err(error) = network.retire().await
     {
         tracing::warn!(%error, "cannot remove the network of the sandboxes from this host");
+    }
+    running
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::captured_log::CapturedLog;
+
+    #[test]
+    fn the_end_says_that_sandboxes_run_only_if_some_do() {
+        for (running, expected) in [(0, "stopped"), (2, "stopped; sandboxes keep running")] {
+            let log = CapturedLog::default();
+            let _capture = log.begin();
+            log_stopped(running);
+            let lines = log.of_target("sandboxd::commands::serve");
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            assert_eq!(lines[0]["fields"]["message"], expected);
+        }
     }
 }
