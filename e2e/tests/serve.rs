@@ -157,6 +157,7 @@ async fn the_first_start_creates_a_key_and_the_second_keeps_it() {
     let id = sandbox(&service, &key).await;
     run(&service, &key, &id, "echo kept > /workspace/file; sleep 300 > /dev/null 2>&1 &").await;
     stop(&service).await;
+    assert!(service.log().contains("stopped; sandboxes keep running"), "{}", service.log());
     service.start_process().await.unwrap();
     assert_eq!(first_key(&service), key);
     let log = wait_for_ready_messages(&service, 2).await;
@@ -209,7 +210,11 @@ async fn the_daemon_is_killed_after_sandboxes() {
         Service::start(&ServiceOptions::default().with("runtime", "lxcfs", "\"auto\"")).await.unwrap();
     if u64::from_str_radix(capabilities, 16).unwrap() & CAP_SYS_RESOURCE == 0 {
         let log = service.log();
-        assert!(log.contains("is not protected from the kernel's out-of-memory killer"), "{log}");
+        let warnings: Vec<&str> = log
+            .lines()
+            .filter(|line| line.contains("is not protected from the kernel's out-of-memory"))
+            .collect();
+        assert!(warnings.len() == 1 && warnings[0].contains("CAP_SYS_RESOURCE"), "{log}");
         // The machine of `cgroup_v2.rs` has the capability.
         return;
     }
@@ -576,7 +581,10 @@ async fn a_start_with_several_accounts_and_no_quotas_says_so() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     wait_for_ready_messages(&service, 1).await;
     stop(&service).await;
-    assert!(!service.log().contains(WARNING), "{}", service.log());
+    let log = service.log();
+    assert!(!log.contains(WARNING), "{log}");
+    // There are no sandboxes.
+    assert!(log.contains("stopped") && !log.contains("keep running"), "{log}");
     stdout(&sandboxd(&service, &["key", "create", "--account", "other", "--scopes", "read"]));
     service.start_process().await.unwrap();
     wait_for_ready_messages(&service, 2).await;
@@ -584,8 +592,8 @@ async fn a_start_with_several_accounts_and_no_quotas_says_so() {
     let log = service.log();
     let warnings: Vec<&str> = log.lines().filter(|line| line.contains(WARNING)).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("WARN"), "{log}");
-    for setting in ["quotas.sandboxes", "quotas.vcpus", "quotas.memory_mb"] {
-        assert!(warnings[0].contains(setting), "{log}");
+    for part in ["default, other", "quotas.sandboxes", "quotas.vcpus", "quotas.memory_mb"] {
+        assert!(warnings[0].contains(part), "{log}");
     }
 }
 
@@ -609,6 +617,30 @@ async fn commands_printed_at_start_work() {
     let answer: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}{}", stdout(&output), String::from_utf8_lossy(&output.stderr)));
     assert!(answer["stdout"].as_str().unwrap().starts_with("hello from "), "{answer}");
+}
+
+/// The reader of the log may end before the daemon: a program behind a pipe that is restarted.
+#[tokio::test]
+async fn a_daemon_whose_log_lost_its_reader_goes_on() {
+    let service = Service::new(&ServiceOptions::default()).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut daemon = Daemon::start(
+        service.program().unwrap().args(["serve", "--show-key"]).stdout(Stdio::piped()).stderr(writer),
+    );
+    let mut output = std::io::BufReader::new(daemon.0.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut String::new()).unwrap();
+    drop(reader);
+    // Each is a line of the log.
+    let client = service.client("nonsense").unwrap();
+    for _ in 0..3 {
+        assert_eq!(client.get("/v1/sandboxes").await.unwrap().status, 401);
+    }
+    let text = metrics(&service).await;
+    let lost = text.lines().find_map(|line| line.strip_prefix("sandboxd_log_lines_lost_total "));
+    assert!(lost.is_some_and(|lost| lost.parse::<u64>().unwrap() > 0), "{text}");
+    assert!(daemon.0.try_wait().unwrap().is_none(), "the daemon has ended");
+    // Succeeds only if the daemon does not fail over the lines of its stop.
+    daemon.stop();
 }
 
 /// Without TLS, behind a reverse proxy, the daemon serves plain HTTP and does not redirect.

@@ -83,7 +83,11 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
     let mut recovered = Recovered { orphans: orphans.len(), ..Recovered::default() };
 
     if !orphans.is_empty() {
-        tracing::warn!(count = orphans.len(), "removing sandboxes that the database does not have");
+        tracing::warn!(
+            count = orphans.len(),
+            warm_pool = services.warm_pool.state().iter().map(|pool| pool.target).sum::<u32>(),
+            "removing sandboxes that the database does not have; after a crash these are warm ones, and creates that nobody was told of"
+        );
     }
     // Orphans are removed first, because their ranges of user ids are free for new sandboxes.
     remove_orphans(services, orphans.clone()).await?;

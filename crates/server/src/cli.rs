@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use api::{IsolationChoice, SandboxId};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rules::{ImagePattern, KeyLifetime, KeyLimits, Scopes};
 
 use crate::explain::Target;
@@ -16,6 +16,28 @@ pub struct Cli {
     pub global: Global,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Flags whose empty value turns a listener off, also as a variable.
+const OFF_IF_EMPTY: [&str; 2] = ["redirect-listen", "metrics-listen"];
+
+impl Cli {
+    /// The command line of this process. An empty variable counts as not set: files of variables have such lines.
+    pub fn of_process() -> Self {
+        let mut matches = without_empty_variables(Self::command()).get_matches();
+        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let unset = |arg: clap::Arg| if has_empty_variable(&arg) { arg.env(None::<&'static str>) } else { arg };
+    command.mut_args(unset).mut_subcommands(without_empty_variables)
+}
+
+fn has_empty_variable(arg: &clap::Arg) -> bool {
+    let value = arg.get_env().and_then(std::env::var_os);
+    let has_meaning = arg.get_long().is_some_and(|long| OFF_IF_EMPTY.contains(&long));
+    value.is_some_and(|value| value.is_empty()) && !has_meaning
 }
 
 /// Flags of every command. They override the environment, which overrides the file.
@@ -60,8 +82,9 @@ pub enum Command {
     Config(ConfigCommand),
 }
 
+// A doc comment would be the help of the commands that have these flags.
 #[derive(Debug, Default, Args)]
-pub struct ServeArguments {
+pub struct Addresses {
     /// Listen for the API on this address and port [default: 127.0.0.1:8443]
     #[arg(long, value_name = "ADDR", env = "SANDBOXD_LISTEN")]
     pub listen: Option<String>,
@@ -71,6 +94,12 @@ pub struct ServeArguments {
     /// Serve metrics on this address and port; empty turns them off [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDR", env = "SANDBOXD_METRICS_LISTEN")]
     pub metrics_listen: Option<String>,
+}
+
+#[derive(Debug, Default, Args)]
+pub struct ServeArguments {
+    #[command(flatten)]
+    pub addresses: Addresses,
     /// Pull missing images of the catalogue: ubuntu:24.04 before serving, the others while serving
     #[arg(long, alias = "fetch-images")]
     pub pull_images: bool,
@@ -163,7 +192,7 @@ pub struct EgressCheckArguments {
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Print the errors of the configuration; exit with 0 if there is none, and 1 otherwise
-    Check,
+    Check(Addresses),
     /// Print every key with its type, default and meaning
     Reference,
 }
@@ -247,7 +276,6 @@ pub enum ImageCommand {
 #[cfg(test)]
 mod tests {
     use api::bounds::{CPU, DISK_MB, MEMORY_MB};
-    use clap::CommandFactory;
 
     use super::*;
 

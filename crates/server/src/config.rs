@@ -33,9 +33,10 @@ use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
-use crate::cli::{Global, ServeArguments};
+use crate::cli::{Addresses, Global, ServeArguments};
 use crate::first_key::LOCAL_ACCOUNT;
 
+pub use check::check_log_level;
 use isolation::{ContainerTable, GvisorTable};
 pub use limits::Limits;
 pub use problems::{Problem, Problems};
@@ -125,17 +126,37 @@ impl Config {
         Ok(())
     }
 
-    /// Overrides values with the flags of `serve`.
-    pub fn with_flags(mut self, flags: &ServeArguments) -> Result<Self> {
-        for (flag, value) in [
-            (&flags.listen, &mut self.http.listen),
-            (&flags.redirect_listen, &mut self.http.redirect_listen),
-            (&flags.metrics_listen, &mut self.metrics.listen),
+    /// Overrides addresses with those of flags or variables, and names these in errors: the file is right without them.
+    pub fn with_addresses(mut self, addresses: &Addresses) -> Result<Self, Problems> {
+        let mut sources = Vec::new();
+        for (source, given, value) in [
+            ("--listen or SANDBOXD_LISTEN", &addresses.listen, &mut self.http.listen),
+            (
+                "--redirect-listen or SANDBOXD_REDIRECT_LISTEN",
+                &addresses.redirect_listen,
+                &mut self.http.redirect_listen,
+            ),
+            (
+                "--metrics-listen or SANDBOXD_METRICS_LISTEN",
+                &addresses.metrics_listen,
+                &mut self.metrics.listen,
+            ),
         ] {
-            if let Some(address) = flag {
+            if let Some(address) = given {
                 value.clone_from(address);
+                sources.push(source);
             }
         }
+        match self.check() {
+            Ok(()) => Ok(self),
+            Err(problems) if sources.is_empty() => Err(problems),
+            Err(problems) => Err(problems.with_label(&format!("with {}", sources.join(", ")))),
+        }
+    }
+
+    /// Overrides values with the flags of `serve`.
+    pub fn with_flags(mut self, flags: &ServeArguments) -> Result<Self> {
+        self = self.with_addresses(&flags.addresses)?;
         self.e2b.enabled |= flags.e2b;
         for pattern in &flags.allow_images {
             self.images.allow_for(LOCAL_ACCOUNT, pattern);

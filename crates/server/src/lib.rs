@@ -25,6 +25,7 @@ mod keyring;
 mod layers;
 mod layers_in_use;
 mod limiter;
+mod log_writer;
 mod logs;
 mod memory;
 mod metrics;
@@ -63,20 +64,26 @@ pub use error::chain_text;
 /// Runs the command of a command line and returns its exit code.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // What needs no configuration must not fail over one.
-    match cli.command {
+    match &cli.command {
         Command::Openapi => return commands::openapi::run(),
-        Command::Config(ConfigCommand::Check) => return commands::config_check::run(&cli.global),
+        Command::Config(ConfigCommand::Check(addresses)) => {
+            return commands::config_check::run(&cli.global, addresses);
+        }
         Command::Config(ConfigCommand::Reference) => return commands::config_reference::run(),
         _ => {}
     }
     let mut config = config::load(&cli.global)?;
+    let level = logs::level_of_variable()?;
     if let Command::Serve(flags) = &cli.command {
         config = config.with_flags(flags)?;
-        logs::start(&config.log);
+        logs::start(&config.log, level.as_deref());
+        for warning in start_check::warnings_of_variable(level.as_deref()) {
+            tracing::warn!("{warning}");
+        }
         close_own_secrets(&config.data_dir);
         StartCheck::of(&config, config::file(&cli.global)).report()?;
     } else {
-        logs::start_quiet();
+        logs::start_quiet(level.as_deref());
     }
     // As many workers as the host has processors: what waits for a disk or a runtime does so on threads of its own.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -96,7 +103,7 @@ async fn carry_out(config: &Config, global: &Global, command: Command) -> anyhow
         Command::Egress(command) => commands::egress::run(config, command).await,
         Command::Image(command) => commands::image::run(config, command).await,
         Command::Openapi => commands::openapi::run(),
-        Command::Config(ConfigCommand::Check) => commands::config_check::run(global),
+        Command::Config(ConfigCommand::Check(addresses)) => commands::config_check::run(global, &addresses),
         Command::Config(ConfigCommand::Reference) => commands::config_reference::run(),
     }
 }

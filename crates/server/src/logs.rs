@@ -2,21 +2,35 @@
 //!
 //! Secrets are not logged: types that hold one do not show it in `Debug`.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Log, LogFormat};
+use crate::config::{Log, LogFormat, Problems, check_log_level};
+use crate::log_writer;
 
 /// Overrides the configured level.
-const VARIABLE: &str = "SANDBOXD_LOG";
+pub const VARIABLE: &str = "SANDBOXD_LOG";
 
 /// Suppresses warnings that clients can cause at any rate.
 const SUPPRESSED: &str = "h2=error";
 
-/// The log of the server.
-pub fn start(log: &Log) {
-    let filter = filter(&log.level);
+/// The level in the variable, if that is set and not empty. Refuses what `log.level` refuses: a mistyped level would turn the log off.
+pub fn level_of_variable() -> Result<Option<String>, Problems> {
+    checked(std::env::var_os(VARIABLE))
+}
+
+fn checked(variable: Option<OsString>) -> Result<Option<String>, Problems> {
+    let Some(level) = variable.filter(|level| !level.is_empty()) else { return Ok(None) };
+    let level = level.to_string_lossy().into_owned();
+    Problems::of([check_log_level(VARIABLE, &level)])?;
+    Ok(Some(level))
+}
+
+/// The log of the server. `level` overrides the configured one.
+pub fn start(log: &Log, level: Option<&str>) {
+    let filter = filter(level.unwrap_or(&log.level));
     match log.format {
         LogFormat::Text => text(filter),
         LogFormat::Json => tracing_subscriber::fmt()
@@ -25,29 +39,28 @@ pub fn start(log: &Log) {
             .with_current_span(false)
             .with_span_list(false)
             .with_env_filter(filter)
-            .with_writer(std::io::stderr)
+            .with_writer(log_writer::stderr)
+            .log_internal_errors(false)
             .init(),
     }
 }
 
-/// The log of the other commands.
-pub fn start_quiet() {
-    text(filter("warn"));
-}
-
-fn filter(level: &str) -> EnvFilter {
-    EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| configured(level))
+/// The log of the other commands. `level` is that of the variable.
+pub fn start_quiet(level: Option<&str>) {
+    text(filter(level.unwrap_or("warn")));
 }
 
 /// Later directives of a filter override earlier ones, so that an operator can enable these warnings.
-fn configured(level: &str) -> EnvFilter {
+fn filter(level: &str) -> EnvFilter {
     EnvFilter::new(format!("{SUPPRESSED},{level}"))
 }
 
+/// Errors of the formatter are not printed: `eprintln!` panics if standard error has no reader.
 fn text(filter: EnvFilter) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(log_writer::stderr)
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
 }
@@ -64,10 +77,28 @@ mod tests {
             ("warn,engine=debug", "engine=debug,h2=error,warn"),
             ("info,h2=warn", "h2=warn,info"),
         ] {
-            let filter = configured(level).to_string();
+            let filter = filter(level).to_string();
             let mut seen: Vec<_> = filter.split(',').collect();
             seen.sort_unstable();
             assert_eq!(seen.join(","), directives);
+        }
+    }
+
+    #[test]
+    fn the_variable_is_checked_as_the_file_is() {
+        let level = |text: &str| checked(Some(text.into()));
+        for (text, expected) in
+            [("", None), ("debug", Some("debug")), ("info,engine=debug", Some("info,engine=debug"))]
+        {
+            assert_eq!(level(text).unwrap().as_deref(), expected);
+        }
+        assert_eq!(checked(None), Ok(None));
+        for wrong in ["verbose", "info,engine", "loud=very", " "] {
+            let error = level(wrong).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("SANDBOXD_LOG is '{wrong}'; it must be error, warn")),
+                "{error}"
+            );
         }
     }
 }

@@ -29,7 +29,8 @@ pub fn reporter() -> ProgressFn {
 /// Clears the progress line.
 pub fn finish() {
     if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K");
+        // A failure to show progress is ignored.
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
 }
 

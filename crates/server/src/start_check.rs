@@ -17,6 +17,7 @@ use rules::{Capacity, Host, Overcommit, mistyped};
 
 use crate::app::isolation;
 use crate::config::{self, Config, Problem, Problems, Tls};
+use crate::logs;
 
 pub use accounts::unknown as unknown_accounts;
 pub use own_secrets::{ExposedSecret, close as close_own_secrets, exposed as exposed_own_secrets};
@@ -138,7 +139,7 @@ fn warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
     warnings.extend(images::unknown(config));
     warnings.extend(accounts::unknown(config));
     warnings.extend(small_capacity(config));
-    warnings.extend(log_targets(&config.log.level));
+    warnings.extend(log_targets("log.level", &config.log.level));
     warnings
 }
 
@@ -164,15 +165,20 @@ fn small_capacity(config: &Config) -> Vec<String> {
     too_small.map(message).collect()
 }
 
-/// Targets that are almost a crate of this program. Others can be libraries.
-fn log_targets(level: &str) -> Vec<String> {
+/// Warnings about the level in the variable, which is in no file.
+pub fn warnings_of_variable(level: Option<&str>) -> Vec<String> {
+    level.map(|level| log_targets(logs::VARIABLE, level)).unwrap_or_default()
+}
+
+/// Targets that are almost a crate of this program. Others can be libraries. `key` is where the level is from.
+fn log_targets(key: &str, level: &str) -> Vec<String> {
     let names = level.split(',').filter_map(|directive| {
         let target = directive.trim().split(['=', '[']).next()?;
         target.split("::").next().filter(|name| name.len() >= SHORTEST_TARGET && directive.contains('='))
     });
     let meant = |name: &str| mistyped(name, &LOG_TARGETS).filter(|_| !LOG_TARGETS.contains(&name));
     let message = |(name, meant): (&str, &str)| {
-        format!("log.level is '{level}', whose target '{name}' logs nothing; did you mean '{meant}'?")
+        format!("{key} is '{level}', whose target '{name}' logs nothing; did you mean '{meant}'?")
     };
     names.filter_map(|name| Some((name, meant(name)?))).map(message).collect()
 }

@@ -20,9 +20,15 @@ impl Configuration {
 
     /// Runs in the root directory, without settings of the environment.
     fn sandboxd(&self, arguments: &[&str]) -> Output {
+        self.sandboxd_with(&[], arguments)
+    }
+
+    /// As `sandboxd`, with these variables.
+    fn sandboxd_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
         // starts: sandboxd
         let mut command = Command::new(root().join("target/bin/sandboxd"));
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).current_dir("/");
+        command.envs(variables.iter().copied());
         command.args(arguments).arg("--config").arg(self.file()).stdin(Stdio::null());
         command.output().unwrap()
     }
@@ -91,6 +97,53 @@ fn a_start_reports_what_a_check_reports() {
     let lines: Vec<String> = lines.iter().map(|line| format!("{}{line}", file.display())).collect();
     let expected = format!("sandboxd: the configuration has 2 errors:\n{}\n", lines.join("\n"));
     assert_eq!(text(&output.stderr), expected);
+}
+
+/// A wrong variable is an error of a check and of a start, and is named. The start changes nothing before.
+#[test]
+fn variables_are_checked_as_the_file_is() {
+    let configuration = Configuration::new("data_dir = \"data\"\nrun_dir = \"run\"\n");
+    for (variable, value, reason) in [
+        ("SANDBOXD_LOG", "verbose", "it must be error, warn, info, debug or trace"),
+        ("SANDBOXD_LISTEN", "bogus", "it must be an address and a port"),
+        ("SANDBOXD_REDIRECT_LISTEN", "bogus", "it must be an address and a port"),
+        ("SANDBOXD_METRICS_LISTEN", "bogus", "it must be an address and a port"),
+    ] {
+        let variables = [(variable, value)];
+        let check = configuration.sandboxd_with(&variables, &["config", "check"]);
+        let start = configuration.sandboxd_with(&variables, &["serve"]);
+        assert_eq!((check.status.code(), start.status.code()), (Some(1), Some(125)), "{variable}");
+        for output in [text(&check.stdout), text(&start.stderr)] {
+            assert!(
+                [variable, value, reason].iter().all(|part| output.contains(part)),
+                "{variable}: {output}"
+            );
+            assert_eq!(output.lines().count(), 1, "{output}");
+        }
+    }
+    assert!(!configuration.0.path().join("data").exists());
+    let checked = configuration.sandboxd_with(&[("SANDBOXD_LOG", "info,enigne=debug")], &["config", "check"]);
+    let lines = text(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(0), "{lines}");
+    assert!(lines.starts_with("warning: SANDBOXD_LOG is 'info,enigne=debug'"), "{lines}");
+}
+
+/// Files of variables have lines such as `SANDBOXD_CONFIG=`.
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let configuration = Configuration::new("");
+    let names = [
+        "SANDBOXD_CONFIG",
+        "SANDBOXD_DATA_DIR",
+        "SANDBOXD_RUN_DIR",
+        "SANDBOXD_LISTEN",
+        "SANDBOXD_REDIRECT_LISTEN",
+        "SANDBOXD_METRICS_LISTEN",
+        "SANDBOXD_LOG",
+    ];
+    let output = configuration.sandboxd_with(&names.map(|name| (name, "")), &["config", "check"]);
+    let expected = format!("{} is valid\n", configuration.file().display());
+    assert_eq!((text(&output.stdout), text(&output.stderr)), (expected, String::new()));
 }
 
 #[test]

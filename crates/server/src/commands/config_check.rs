@@ -7,16 +7,18 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::cli::Global;
+use crate::cli::{Addresses, Global};
 use crate::config::{self, Problems};
-use crate::start_check::StartCheck;
+use crate::logs;
+use crate::start_check::{StartCheck, warnings_of_variable};
 use crate::stdout;
 
 const INVALID: u8 = 1;
 
-pub fn run(global: &Global) -> Result<ExitCode> {
+/// Applies the flags and variables that `serve` applies.
+pub fn run(global: &Global, addresses: &Addresses) -> Result<ExitCode> {
     let file = config::file(global);
-    let (errors, warnings) = match config::load(global) {
+    let (errors, warnings) = match config::load(global).and_then(|config| config.with_addresses(addresses)) {
         Ok(config) => {
             let StartCheck { errors, warnings } = StartCheck::of(&config, file);
             (errors, warnings)
@@ -24,16 +26,18 @@ pub fn run(global: &Global) -> Result<ExitCode> {
         Err(problems) => (Err(problems), Ok(())),
     };
     let mut text = warnings.err().map(|warnings| lines(&warnings.with_label("warning"))).unwrap_or_default();
-    let code = match errors {
-        Ok(()) => {
-            text.push_str(&valid(file));
-            text.push('\n');
-            ExitCode::SUCCESS
-        }
-        Err(problems) => {
-            text.push_str(&lines(&problems));
-            ExitCode::from(INVALID)
-        }
+    let level = logs::level_of_variable();
+    for warning in warnings_of_variable(level.as_ref().ok().and_then(Option::as_deref)) {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    let refused: Vec<Problems> = [errors.err(), level.err()].into_iter().flatten().collect();
+    let code = if refused.is_empty() {
+        text.push_str(&valid(file));
+        text.push('\n');
+        ExitCode::SUCCESS
+    } else {
+        text.extend(refused.iter().map(lines));
+        ExitCode::from(INVALID)
     };
     stdout::print(&text)?;
     Ok(code)

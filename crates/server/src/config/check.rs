@@ -268,15 +268,19 @@ fn origins(texts: &[String]) -> Result<AllowedOrigins> {
 
 impl Log {
     fn check(&self) -> Result<()> {
-        let level = &self.level;
-        ensure!(
-            EnvFilter::builder().parse(level).is_ok()
-                && !level.trim().is_empty()
-                && level.split(',').all(sets_level),
-            "log.level is '{level}'; it must be error, warn, info, debug or trace, or a filter such as 'info,engine=debug'"
-        );
-        Ok(())
+        check_log_level("log.level", &self.level)
     }
+}
+
+/// Checks a level of the log from the file or from a variable. `name` is that of the key or the variable.
+pub fn check_log_level(name: &str, level: &str) -> Result<()> {
+    ensure!(
+        EnvFilter::builder().parse(level).is_ok()
+            && !level.trim().is_empty()
+            && level.split(',').all(sets_level),
+        "{name} is '{level}'; it must be error, warn, info, debug or trace, or a filter such as 'info,engine=debug'"
+    );
+    Ok(())
 }
 
 /// Whether this part of a filter sets a level. A word that is none would be a module, and turn off all other messages.

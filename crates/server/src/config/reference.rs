@@ -18,14 +18,15 @@ const HEAD: &str = "\
 
 The file is TOML, at `/etc/sandboxd/config.toml` or at the path in `--config` or `SANDBOXD_CONFIG`. It may be missing:
 every key has a default. Flags override the environment, the environment overrides the file, and the file overrides the
-defaults. Changes take effect at the next start; only certificate files are read again when they change.
+defaults. Changes take effect at the next start; only certificate files are read again when they change. An empty variable
+counts as not set, but `SANDBOXD_REDIRECT_LISTEN` and `SANDBOXD_METRICS_LISTEN` turn their listener off if they are empty.
 
 A relative path in the file is below the directory of the file, also in the sources `rootfs:` and `oci-layout:` of images;
 in a flag or a variable it is below the current directory.
 
 An error stops the start. `sandboxd config check` finds the same errors without starting anything, for the file that
-`serve` would read, or the one in `--config`. It prints each with file and line, and exits with 0 if there is none and
-with 1 otherwise:
+`serve` would read, or the one in `--config`, and for the variables of `serve`. It prints each with file and line, and exits
+with 0 if there is none and with 1 otherwise:
 
 ```console
 $ sandboxd config check --config config.toml
@@ -39,7 +40,7 @@ range are; of the tables with such a word, only the words. If there are none, th
 names, as a start does: certificate and key, logins, the secret of the object store, programs, and levels of isolation.
 
 A line with `warning:` is for something that does not stop a start: an image that is neither in the catalogue nor on this
-host, and that no account may name; a capacity below the smallest sandbox; a mistyped target in `log.level`; a private key
+host, and that no account may name; a capacity below the smallest sandbox; a mistyped target in `log.level` or `SANDBOXD_LOG`; a private key
 or a file with logins that others than its owner can use. `serve` logs the same. `sandboxd doctor` checks the host.
 
 | Flag | Environment | Key |

@@ -402,16 +402,27 @@ fn an_unknown_value_lists_the_allowed_ones() {
 #[test]
 fn flags_go_over_the_file() {
     let flags = ServeArguments {
-        listen: Some("127.0.0.1:1".to_owned()),
-        metrics_listen: Some(String::new()),
+        addresses: Addresses {
+            listen: Some("127.0.0.1:1".to_owned()),
+            metrics_listen: Some(String::new()),
+            ..Addresses::default()
+        },
         ..ServeArguments::default()
     };
     let config = parse("[http]\nlisten = \"127.0.0.1:2\"").unwrap().with_flags(&flags).unwrap();
     assert_eq!(config.http.listen, "127.0.0.1:1");
     assert_eq!(config.metrics.listen, "");
     assert_eq!(config.http.redirect_listen, "127.0.0.1:8080");
-    let flags = ServeArguments { listen: Some("x".to_owned()), ..ServeArguments::default() };
-    assert!(Config::default().with_flags(&flags).is_err());
+}
+
+#[test]
+fn an_error_of_an_address_names_its_flag_and_variable() {
+    let wrong = Addresses { listen: Some("x".to_owned()), ..Addresses::default() };
+    let error = Config::default().with_addresses(&wrong).unwrap_err().to_string();
+    assert!(error.starts_with("with --listen or SANDBOXD_LISTEN: http.listen is 'x'; it must be"), "{error}");
+    assert!(Config::default().with_addresses(&Addresses::default()).is_ok());
+    let flags = ServeArguments { addresses: wrong, ..ServeArguments::default() };
+    assert_eq!(Config::default().with_flags(&flags).unwrap_err().to_string(), error);
 }
 
 #[test]

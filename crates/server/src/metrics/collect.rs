@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::latency;
+use crate::log_writer::lost_lines;
 
 const BYTES_PER_MB: u64 = 1 << 20;
 
@@ -367,6 +368,7 @@ impl Collector for ProcessCollector {
             resident.saturating_mul(self.page_bytes),
         )?;
         let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
-        encoder.gauge("process_open_fds", "Open files of the daemon", open)
+        encoder.gauge("process_open_fds", "Open files of the daemon", open)?;
+        encoder.counter("log_lines_lost", "Lines of the log that could not be written", lost_lines())
     }
 }

@@ -153,10 +153,13 @@ fn a_mistyped_target_of_the_log_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let (_, warnings) = found(&dir, "[log]\nlevel = \"info,enigne=debug\"");
     assert_one(&warnings, &["3: log.level", "'enigne'", "did you mean 'engine'?"]);
+    let warnings = warnings_of_variable(Some("info,enigne=debug"));
+    assert_one(&warnings, &["SANDBOXD_LOG is 'info,enigne=debug'", "did you mean 'engine'?"]);
+    assert_eq!(warnings_of_variable(None), [""; 0]);
     for level in
         ["info", "info,engine=debug", "info,h2=warn,hyper=info,rustls=debug", "warn,engine::ledger=trace"]
     {
-        assert_eq!(log_targets(level), [""; 0], "{level}");
+        assert_eq!(log_targets("log.level", level), [""; 0], "{level}");
     }
 }
 

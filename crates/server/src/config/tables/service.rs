@@ -150,7 +150,7 @@ pub const LOG: Table = Table {
         (
             "level",
             "filter",
-            "`error`, `warn`, `info`, `debug` or `trace`, or a filter such as `info,engine=debug`. The environment variable `SANDBOXD_LOG` overrides it. Messages of the HTTP/2 library below `error` are dropped, unless the filter names `h2`. At `info` each request is a line, except successful reads, which are at `debug`.",
+            "`error`, `warn`, `info`, `debug` or `trace`, or a filter such as `info,engine=debug`. The environment variable `SANDBOXD_LOG` overrides it and is checked in the same way. Messages of the HTTP/2 library below `error` are dropped, unless the filter names `h2`. At `info` each request is a line, except successful reads, which are at `debug`.",
         ),
     ],
     free: None,
