@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import httpx
 import pytest
@@ -123,20 +123,26 @@ def test_a_list_of_what_is_allowed_denies_the_rest(egress: Any, default: Optiona
     assert {**sent_egress, "default": None} == {**json.loads(json.dumps(egress)), "default": None}
 
 
-def test_an_update_without_an_effect_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_update_of_what_is_allowed_denies_the_rest() -> None:
+    bodies: List[Any] = []
+
     def respond(request: httpx.Request) -> httpx.Response:
-        default = "deny" if "deny" in request.read().decode() else "allow"
-        return httpx.Response(200, json={**VIEW, "network": {"egress": {"default": default, "allow": ["a.example"]}}})
+        bodies.append(json.loads(request.read())["egress"])
+        return httpx.Response(200, json=VIEW)
 
     with Sandboxd("http://127.0.0.1:9", "k", http=httpx.MockTransport(respond)) as client:
-        sandbox = client.sandboxes.connect(VIEW["id"])
-        sandbox.network.update(default="deny", allow=["a.example"])
-        sandbox.network.update(default="allow", allow=["a.example"])
-        sandbox.network.update(allow=[])
-        assert caplog.records == []
-        sandbox.network.update(allow=["a.example"])
-        assert "the list allow has no effect until default is 'deny'" in caplog.messages[0]
-        assert sandbox.view is not None and sandbox.view.network.egress.default == "allow"
+        network = client.sandboxes.connect(VIEW["id"]).network
+        network.update(allow=["a.example"])
+        network.update(default="allow", allow=["a.example"])
+        network.update(allow=[])
+        network.update(deny_networks=["192.0.2.0/24"])
+    assert bodies == [
+        {"default": "deny", "allow": ["a.example"]},
+        {"default": "allow", "allow": ["a.example"]},
+        {"allow": []},
+        {"denyNetworks": ["192.0.2.0/24"]},
+    ]
+
 
 
 def test_ignored_fields_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,12 +11,12 @@ import { jsonPayload } from "./payload.js";
 
 /** A change of the policy. Absent parts do not change. */
 export interface NetworkChange extends CallOptions {
-  /** Which destinations are allowed: all public ones, or only those in `allow`. */
-  default?: EgressDefault;
   /**
-   * The allowed domains, such as `example.com` and `*.example.com`. They have no effect while the default is `allow`, of which the
-   * `log` of the client is told.
+   * Which destinations are allowed: all public ones, or only those in `allow`. Default: `deny` if there are names in `allow`, as in a
+   * create; otherwise it does not change.
    */
+  default?: EgressDefault;
+  /** The allowed domains, such as `example.com` and `*.example.com`. With the default `allow` they have no effect. */
   allow?: readonly string[];
   /** IPv4 addresses and networks that are allowed besides, or although `denyNetworks` has them. */
   allowNetworks?: readonly string[];
@@ -31,9 +31,6 @@ export interface NetworkChange extends CallOptions {
 const CHANGE: OptionNames<NetworkChange> = {
   ...{ default: true, allow: true, allowNetworks: true, denyNetworks: true, allowPorts: true, idempotencyKey: true, signal: true },
 };
-
-const NO_EFFECT =
-  "the list allow has no effect until default is 'deny': all public addresses are allowed; pass default: \"deny\", too";
 
 /** The network of a sandbox. */
 export class Network extends Described {
@@ -57,7 +54,7 @@ export class Network extends Described {
    */
   async update(change: NetworkChange): Promise<SandboxView> {
     checkNames(change, CHANGE);
-    const view = await this.#context.json<SandboxView>({
+    return this.#context.json({
       method: "PATCH",
       path: this.#context.path("/network"),
       safety: "repeatable",
@@ -65,11 +62,6 @@ export class Network extends Described {
       headers: idempotencyHeaders(change.idempotencyKey ?? randomId("key_")),
       signal: change.signal,
     });
-    const { default: fallback, allow = [] } = change;
-    if (allow.length > 0 && fallback === undefined && view.network.egress.default === "allow") {
-      this.#context.transport.settings.log(`sandboxd: ${NO_EFFECT}`);
-    }
-    return view;
   }
 
   protected describe(): object {
@@ -78,7 +70,9 @@ export class Network extends Described {
 }
 
 function networkBody(change: NetworkChange): CreateNetwork {
-  const { default: fallback, allow, allowNetworks, denyNetworks, allowPorts } = change;
+  const { allow, allowNetworks, denyNetworks, allowPorts } = change;
+  // A list of what is allowed denies the rest, as in a create.
+  const fallback = change.default ?? ((allow ?? []).length > 0 ? "deny" : undefined);
   const egress = defined<CreateEgress>({ default: fallback, allow, allowNetworks, denyNetworks });
   return defined<CreateNetwork>({
     egress: Object.keys(egress).length > 0 ? egress : undefined,

@@ -1,4 +1,4 @@
-/** The default of policies that only allow, and changes of policies without an effect. */
+/** The default of policies that only allow, also in changes. */
 
 import type { CreateEgress } from "sandboxd";
 import { expect, test } from "vitest";
@@ -23,14 +23,17 @@ test.each(CASES)("the policy %j has the default %s", async (egress, expected) =>
   expect(body.network.egress).toEqual(expected === undefined ? egress : { ...egress, default: expected });
 });
 
-test("a change of the list without an effect is named", async () => {
-  const view = (fallback: string): object => ({ ...VIEW, network: { egress: { default: fallback, allow: ["a.example"] } } });
-  await using service = await Service.start([json(200, view("deny")), json(200, view("allow")), json(200, view("allow"))]);
-  const messages: string[] = [];
-  const { network } = service.client({ log: (message) => messages.push(message) }).sandboxes.connect(VIEW.id);
-  await network.update({ default: "deny", allow: ["a.example"] });
-  await network.update({ allow: [] });
-  expect(messages).toEqual([]);
+test("a change of the list of what is allowed denies the rest", async () => {
+  await using service = await Service.start(Array.from({ length: 4 }, () => json(200, VIEW)));
+  const { network } = service.client().sandboxes.connect(VIEW.id);
   await network.update({ allow: ["a.example"] });
-  expect(messages).toEqual([expect.stringContaining("the list allow has no effect until default is 'deny'")]);
+  await network.update({ default: "allow", allow: ["a.example"] });
+  await network.update({ allow: [] });
+  await network.update({ denyNetworks: ["192.0.2.0/24"] });
+  expect(service.received.map(({ body }) => (JSON.parse(body) as { egress: CreateEgress }).egress)).toEqual([
+    { default: "deny", allow: ["a.example"] },
+    { default: "allow", allow: ["a.example"] },
+    { allow: [] },
+    { denyNetworks: ["192.0.2.0/24"] },
+  ]);
 });

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, AsyncIterable, Dict, FrozenSet, Iterable, Mapping, Optional, Union, cast
+from typing import Any, AsyncIterable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Union, cast
 
 from . import models
 from ._command import Command, command_line
@@ -16,6 +16,7 @@ ImageOrId = Union[str, models.Snapshot, models.Template]
 """What a sandbox is created from: the name of an image or a template, an id, or an object of the library that has one."""
 _EGRESS = frozenset(CreateEgress.__annotations__)
 _INGRESS = frozenset(CreateIngress.__annotations__)
+_LISTED_STATES = ("running", "paused", "terminated", "all")
 
 
 def create_body(
@@ -157,7 +158,48 @@ def mapping(argument: str, values: Optional[Mapping[str, str]]) -> Optional[Dict
     # The caller may have ignored the type.
     if not isinstance(cast(object, values), Mapping):
         raise argument_error(argument, f"{argument} is {type(values).__name__}; expected a dictionary of texts")
+    for name, value in values.items():
+        if not isinstance(cast(object, name), str) or not isinstance(cast(object, value), str):
+            shown = f"{argument}[{name!r}] is of the type {type(value).__name__}"
+            raise argument_error(argument, f"{shown}; expected a dictionary of texts, such as {{'A': '1'}}")
     return dict(values)
+
+
+def texts(argument: str, values: Optional[Sequence[str]]) -> Optional[List[str]]:
+    """The list of an argument. Refuses a single text, whose letters would be the list."""
+    if values is None:
+        return None
+    # The caller may have ignored the type.
+    if isinstance(values, (str, bytes)) or not isinstance(cast(object, values), Iterable):
+        raise argument_error(argument, f"{argument} is {values!r}; expected a list of texts, such as [{str(values)!r}]")
+    entries = list(values)
+    for number, entry in enumerate(entries):
+        if not isinstance(cast(object, entry), str):
+            raise argument_error(argument, f"{argument}[{number}] is {entry!r}; expected a text")
+    return entries
+
+
+def ports(argument: str, values: Sequence[int]) -> List[int]:
+    """The list of an argument for ports."""
+    # The caller may have ignored the type.
+    if isinstance(cast(object, values), (str, bytes)) or not isinstance(cast(object, values), Iterable):
+        raise argument_error(argument, f"{argument} is {values!r}; expected a list of numbers")
+    entries = list(values)
+    for number, entry in enumerate(entries):
+        check_integer(f"{argument}[{number}]", entry)
+    return entries
+
+
+def check_integer(argument: str, value: object) -> None:
+    """Refuses what is no whole number, such as a text with digits, before a request is sent."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise argument_error(argument, f"{argument} is {value!r}; expected a whole number")
+
+
+def check_state(state: Optional[str]) -> None:
+    """Refuses states of which there are no lists. The service does not know `all`, so its error would not name it."""
+    if state is not None and state not in _LISTED_STATES:
+        raise argument_error("state", f"state is {state!r}; expected one of {', '.join(_LISTED_STATES)}")
 
 
 def _resources(
@@ -167,6 +209,8 @@ def _resources(
     disk: Optional[Size],
     disk_mb: Optional[int],
 ) -> Optional[Dict[str, Any]]:
+    if cpu is not None:
+        check_integer("cpu", cpu)
     memory_mb = chosen_megabytes(memory, memory_mb, "memory")
     disk_mb = chosen_megabytes(disk, disk_mb, "disk")
     return given(cpu=cpu, memoryMb=memory_mb, diskMb=disk_mb) or None
@@ -175,6 +219,12 @@ def _resources(
 def _network(egress: Optional[CreateEgress], ingress: Optional[CreateIngress]) -> Optional[Dict[str, Any]]:
     _check_fields("egress", egress, _EGRESS)
     _check_fields("ingress", ingress, _INGRESS)
+    if egress is not None:
+        texts("egress.allow", egress.get("allow"))
+        texts("egress.allowNetworks", egress.get("allowNetworks"))
+        texts("egress.denyNetworks", egress.get("denyNetworks"))
+    if ingress is not None and ingress.get("allowPorts") is not None:
+        ports("ingress.allowPorts", ingress["allowPorts"])
     return given(
         egress=None if egress is None else _with_default(egress),
         ingress=None if ingress is None else dict(ingress),

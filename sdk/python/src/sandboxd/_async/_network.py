@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Dict, Literal, Optional, Sequence
 
 from .. import models
+from .._bodies import ports, texts
 from .._request import given, key_headers
 from .._retry import Safety
 from ._context import AsyncSandboxContext
 from ._payload import json_payload
 from ._transport import Call
-
-
-_LOG = logging.getLogger("sandboxd")
-_NO_EFFECT = "the list allow has no effect until default is 'deny': all public addresses are allowed; pass default=\"deny\", too"
 
 
 class AsyncNetwork:
@@ -46,21 +42,22 @@ class AsyncNetwork:
         `sbx network allow`, which adds to it: to add a name, pass the names of `get` with it.
 
         - `default`: which destinations are allowed: `allow` all public ones, `deny` only the domains in `allow`.
-        - `allow`: allowed domains, such as `example.com` and `*.example.com`. They have no effect while the default is `allow`, of
-          which the logger `sandboxd` warns.
+          Default: `deny` if there are names in `allow`, as in a create; otherwise it does not change.
+        - `allow`: allowed domains, such as `example.com` and `*.example.com`. With `default="allow"` they have no effect.
         - `allow_networks`: IPv4 addresses and networks that are allowed besides.
         - `deny_networks`: IPv4 addresses and networks that are denied although the default allows them.
         - `allow_ports`: the ports that may be exposed.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same result.
         """
-        lists = {"allow": allow, "allowNetworks": allow_networks, "denyNetworks": deny_networks}
-        egress = given(default=default, **{name: list(entries) for name, entries in lists.items() if entries is not None})
+        if default is None and allow:
+            default = "deny"
+        lists = {"allow": texts("allow", allow), "allowNetworks": texts("allow_networks", allow_networks)}
+        lists["denyNetworks"] = texts("deny_networks", deny_networks)
+        egress = given(default=default, **lists)
         body: Dict[str, Any] = {"egress": egress} if egress else {}
         if allow_ports is not None:
-            body["ingress"] = {"allowPorts": list(allow_ports)}
+            body["ingress"] = {"allowPorts": ports("allow_ports", allow_ports)}
         headers = key_headers(idempotency_key)
         call = Call("PATCH", self._context.path("/network"), Safety.REPEATABLE, json_payload(body), headers)
         view = self._context.view = await self._context.json(call, models.Sandbox.from_json)
-        if allow and default is None and view.network.egress.default == "allow":
-            _LOG.warning("%s", _NO_EFFECT)
         return view
