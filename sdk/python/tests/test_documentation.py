@@ -84,6 +84,7 @@ def test_representations_name_what_the_object_is() -> None:
     client = Sandboxd("http://127.0.0.1:9", "k")
     sandbox = Sandbox(client.sandboxes.connect(SANDBOX).context, view)
     execution = sandboxd.Execution(sandbox.context, "ex_1", models.Execution.from_json({**EXECUTION, "cwd": "/"}))
+    unread = sandbox.stream(["make", "test"])
     expected: Dict[str, Any] = {
         "Sandboxd('http://127.0.0.1:9')": client,
         f"Sandbox('{SANDBOX}', state='running', image='ubuntu:24.04')": sandbox,
@@ -97,11 +98,12 @@ def test_representations_name_what_the_object_is() -> None:
         "<PagedList: iterate it, or call all()>": client.images.list(),
         "<FollowedOutput after 1.0>": execution.follow(after="1.0"),
         "<EventStream after ev_1>": sandbox.events.follow(after="ev_1"),
-        "<OutputStream of 'make test'>": sandbox.stream(["make", "test"]),
+        "<OutputStream of 'make test'>": unread,
         f"<FileWatch of {SANDBOX}>": sandbox.files.watch("d"),
         "Run('r')": Run("r"),
     }
     assert {text: repr(each) for text, each in expected.items()} == {text: text for text in expected}
+    unread.close()
     stream = sandbox.stream("x")
     stream.close()
     assert repr(stream) == "<OutputStream of 'x', closed>"

@@ -16,6 +16,20 @@ _METHODS = {
 }
 """Where the methods are, by the name of the class."""
 
+_OTHER_NAMES = {
+    "ExecutionResult": {
+        **dict.fromkeys(("returncode", "exitcode", "code", "status"), "exit_code"),
+        **dict.fromkeys(("output", "out", "text", "logs"), "stdout"),
+        **dict.fromkeys(("error", "err"), "stderr"),
+    },
+    "CodeExecution": {
+        "text": "stdout, or the text of each of results",
+        **dict.fromkeys(("output", "logs"), "stdout and stderr"),
+        "error": "exception",
+    },
+}
+"""Names that users of other libraries look for, and what there is instead, by the name of the class."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Description:
@@ -31,6 +45,9 @@ class Description:
         def __getattr__(self, name: str) -> Any:
             kind = type(self).__name__
             text = f"{kind!r} object of sandboxd.models has no attribute {name!r}"
-            if kind in _METHODS and not name.startswith("_"):
+            instead = _OTHER_NAMES.get(kind, {}).get(name)
+            if instead is not None:
+                text += f"; use {instead}"
+            elif kind in _METHODS and not name.startswith("_"):
                 text += f": it only describes a state; {_METHODS[kind]}"
             raise AttributeError(text)

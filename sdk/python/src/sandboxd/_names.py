@@ -1,8 +1,13 @@
-"""Names that users of other libraries look for, in the error of an attribute that does not exist."""
+"""Names that users of other libraries look for, in the errors of attributes and arguments that do not exist."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict
+import difflib
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _NAMES: Dict[str, Dict[str, str]] = {
     "Sandbox": {
@@ -13,9 +18,11 @@ _NAMES: Dict[str, Dict[str, str]] = {
         **dict.fromkeys(("fs", "filesystem"), "files"),
         **dict.fromkeys(("get_host", "expose_port", "tunnels"), "ports.expose()"),
         "pty": "terminal()",
+        **{name: f"view.{name}, or refresh()" for name in ("name", "image", "metadata", "state")},
+        "status": "view.state, or refresh()",
     },
     "Files": {
-        "download": "read(), or download_directory()",
+        "download": "read(), open() for large files, or download_directory()",
         "upload": "write(), or upload_directory()",
         **dict.fromkeys(("delete", "rm", "unlink"), "remove()"),
         **dict.fromkeys(("rename", "mv"), "move()"),
@@ -24,6 +31,42 @@ _NAMES: Dict[str, Dict[str, str]] = {
     },
 }
 """What there is instead, by the name of the class."""
+_OF_SANDBOX: Dict[str, str] = {
+    **dict.fromkeys(("envs", "env_vars", "environment"), "env="),
+    **dict.fromkeys(("template", "template_id", "snapshot", "snapshot_id", "image_name"), "the first argument, image"),
+    **dict.fromkeys(("timeout_ms", "timeout_seconds", "lifetime", "ttl"), "timeout=, in seconds"),
+    **dict.fromkeys(("cpus", "cpu_count", "vcpus", "num_cpus"), "cpu="),
+    **dict.fromkeys(("mem", "mem_limit", "memory_limit", "ram"), "memory="),
+    "network": "egress= and ingress=",
+    **dict.fromkeys(("allow_internet_access", "block_network", "network_disabled"), 'egress={"default": "deny"}, which denies all'),
+    **dict.fromkeys(("cwd", "working_dir"), "workdir="),
+    **dict.fromkeys(("tags", "labels"), "metadata="),
+    "ports": 'ports.expose(), and ingress={"allowPorts": [...]} for those that may be exposed',
+}
+_OF_COMMAND: Dict[str, str] = {
+    **dict.fromkeys(("envs", "env_vars", "environment"), "env="),
+    **dict.fromkeys(("timeout_ms", "timeout_seconds"), "timeout=, in seconds"),
+    **dict.fromkeys(("workdir", "working_dir"), "cwd="),
+    "input": "stdin=",
+    **dict.fromkeys(("background", "detach", "detached"), "start()"),
+    **dict.fromkeys(("on_stdout", "on_stderr"), "stream(), which has it"),
+    **dict.fromkeys(("capture_output", "text", "shell"), "nothing instead: bash runs the command, and the result has the output as text"),
+}
+_KEYWORDS: Dict[str, Dict[str, str]] = {
+    "create": _OF_SANDBOX,
+    **dict.fromkeys(("execute", "start", "stream"), _OF_COMMAND),
+    **dict.fromkeys(
+        ("list", "follow"),
+        {
+            **dict.fromkeys(("type", "types", "kind"), "kinds="),
+            "run_id": "run=",
+            "limit": "page_size=",
+            "status": "state=",
+            **dict.fromkeys(("tags", "labels"), "metadata="),
+        },
+    ),
+}
+"""What to use instead of a keyword, by the name of the method. It is shown only if the method does not have the keyword."""
 
 
 class OtherNames:
@@ -38,3 +81,39 @@ class OtherNames:
             if instead is None:
                 return object.__getattribute__(self, name)
             raise AttributeError(f"{kind!r} object has no attribute {name!r}; use {instead}")
+
+
+def other_keywords(function: F) -> F:
+    """A method whose errors of unknown keywords name what there is instead."""
+    parameters = frozenset(inspect.signature(function).parameters)
+
+    if inspect.iscoroutinefunction(function):
+        # What inspects the method still sees that it is awaited.
+
+        @functools.wraps(function)
+        async def awaited(*args: Any, **keywords: Any) -> Any:
+            _check_keywords(function.__name__, parameters, keywords)
+            return await function(*args, **keywords)
+
+        return cast(F, awaited)
+
+    @functools.wraps(function)
+    def called(*args: Any, **keywords: Any) -> Any:
+        _check_keywords(function.__name__, parameters, keywords)
+        return function(*args, **keywords)
+
+    return cast(F, called)
+
+
+def _check_keywords(method: str, parameters: FrozenSet[str], keywords: Dict[str, Any]) -> None:
+    for name in keywords:
+        if name in parameters:
+            continue
+        text = f"{method}() got an unexpected keyword argument {name!r}"
+        instead = _KEYWORDS[method].get(name)
+        # Such as `state=` of events, which have none.
+        keyword = "" if instead is None else instead[:-1]
+        if instead is None or (keyword.isidentifier() and keyword not in parameters):
+            nearest = difflib.get_close_matches(name, parameters - {"self", "cls"}, 1)
+            instead = f"{nearest[0]}=" if nearest else None
+        raise TypeError(text if instead is None else f"{text}; use {instead}")

@@ -38,6 +38,12 @@ class AsyncSandboxd:
     - `http`: an httpx transport that sends the requests, for example one with a proxy.
 
     Durations are seconds as a number, a text such as `"90s"` or `"5m"`, in seconds without a unit, or a `timedelta`.
+
+    Its parts are `sandboxes`, `images`, `snapshots`, `templates` and `events`.
+
+        with Sandboxd() as client:
+            for item in client.sandboxes.list():
+                print(item.id)
     """
 
     def __init__(
@@ -68,16 +74,41 @@ class AsyncSandboxd:
             max_retry_wait=seconds(max_retry_wait, "max_retry_wait"),
         )
         self._transport = AsyncTransport(settings, http)
-        self.sandboxes = AsyncSandboxes(self._transport)
-        self.images = AsyncImages(self._transport)
-        self.snapshots = AsyncSnapshots(self._transport)
-        self.templates = AsyncTemplates(self._transport)
-        self.events = AsyncEvents(self._transport)
+        self._sandboxes = AsyncSandboxes(self._transport)
+        self._images = AsyncImages(self._transport)
+        self._snapshots = AsyncSnapshots(self._transport)
+        self._templates = AsyncTemplates(self._transport)
+        self._events = AsyncEvents(self._transport)
 
     def __repr__(self) -> str:
         # A traceback may show an object whose settings are wrong.
         url = repr(self.url) if "_transport" in vars(self) else ""
         return f"{type(self).__name__}({url})"
+
+    @property
+    def sandboxes(self) -> AsyncSandboxes:
+        """The sandboxes of the account: creating, finding and listing them."""
+        return self._sandboxes
+
+    @property
+    def images(self) -> AsyncImages:
+        """The images of the service."""
+        return self._images
+
+    @property
+    def snapshots(self) -> AsyncSnapshots:
+        """The snapshots of the account."""
+        return self._snapshots
+
+    @property
+    def templates(self) -> AsyncTemplates:
+        """The templates of the account, and their builds."""
+        return self._templates
+
+    @property
+    def events(self) -> AsyncEvents:
+        """What has happened to the sandboxes of the account."""
+        return self._events
 
     @property
     def url(self) -> str:
@@ -103,7 +134,8 @@ class AsyncSandboxd:
     async def close(self) -> None:
         """
         Closes the connections. With asyncio, first waits for the clean-up of cancelled creates: at most 30 seconds, and longer if the
-        service asks to wait for a rate limit.
+        service asks to wait for a rate limit. Later calls fail with `InvalidState`, except clean-ups: the end of a `with` block of a
+        sandbox still terminates it, and a `Run` still uploads its events. A second `close` does nothing.
         """
         await self._transport.close()
 

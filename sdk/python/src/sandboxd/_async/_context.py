@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Mapping, Optional, Protocol, TypeVar
+from typing import Any, Callable, Dict, Mapping, Optional, Protocol, TypeVar
 
 from .. import models
 from .._errors import SandboxdError, termination_reason
@@ -36,6 +36,8 @@ class AsyncSandboxContext:
         self.handlers = Handlers()
         self.run = run
         self.is_terminated = False
+        self.termination: Optional[Terminated] = None
+        """The result of the first `terminate` of this object that succeeded."""
         self.view: Optional[models.Sandbox] = None
         """The state as of the last response that had it."""
 
@@ -77,8 +79,15 @@ class AsyncSandboxContext:
         if self.is_terminated:
             return
         self.is_terminated = True
+        self.changed_state("terminated", terminated_at=end.terminated_at)
         self.record("sandbox.terminated", reason=end.reason, totalRuntimeMs=end.total_runtime_ms)
         self.handlers.notify(end)
+
+    def changed_state(self, state: str, **times: Optional[str]) -> None:
+        """Sets the state of the view and its times, after a call whose response has no view."""
+        if self.view is not None and state != self.view.state:
+            earlier: Dict[str, Any] = dict.fromkeys(("expires_at", "paused_at", "hibernated_at"))
+            self.view = replace(self.view, state=state, **{**earlier, **times})
 
     def _with_run(self, call: Call, run_id: Optional[str]) -> Call:
         if run_id is None and self.run is not None:

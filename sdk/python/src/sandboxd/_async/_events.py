@@ -11,12 +11,13 @@ from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Protocol, 
 
 from .. import models
 from .._errors import NetworkError, SandboxdError, argument_error, of_event, termination_reason
+from .._names import other_keywords
 from .._request import LARGEST_PAGE, QueryValue, key_headers, query_string, time_text
 from .._retry import Policy, Safety, wait
 from .._sse import Event
 from ._context import AsyncSandboxContext
 from ._payload import json_payload
-from ._platform import begun, sleep
+from ._platform import Iterated, begun, sleep
 from ._stream import AsyncEventSource
 from ._transport import AsyncResponse, AsyncTransport, Call
 
@@ -38,6 +39,7 @@ class AsyncEvents:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {'the account' if self._sandbox is None else self._sandbox.id}>"
 
+    @other_keywords
     def list(
         self,
         *,
@@ -54,7 +56,7 @@ class AsyncEvents:
         """
         Lists recorded events, the oldest first. No event is missed or repeated.
 
-        - `kinds`: names or groups such as `exec.completed` or `exec.*`; several are alternatives.
+        - `kinds`: names or groups such as `exec.completed` or `exec.*`; several are alternatives. One may be a text instead of a list.
         - `run`: the id of a run. `sandbox_id`: the id of a sandbox, for events of the account.
         - `since`, `until`: times, each a `datetime` or a text in ISO 8601 format.
         - `after`, `before`: ids of events.
@@ -70,6 +72,7 @@ class AsyncEvents:
 
         return AsyncListedEvents(fetch, after=after, before=before, newest_first=newest_first)
 
+    @other_keywords
     def follow(
         self,
         *,
@@ -178,7 +181,7 @@ class FetchEvents(Protocol):
         ...
 
 
-class AsyncListedEvents:
+class AsyncListedEvents(Iterated):
     """Recorded events. Iterating them fetches pages on demand, each after the last event of the previous one."""
 
     def __init__(
@@ -235,7 +238,7 @@ class RecordedAfter(Protocol):
         ...
 
 
-class AsyncEventStream:
+class AsyncEventStream(Iterated):
     """
     An event stream that reconnects. Its position is the last event that was returned, or a later id that the service sent; a new
     connection continues after it. When the sandbox is gone, the rest comes from the list of recorded events.

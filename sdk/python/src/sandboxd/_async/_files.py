@@ -192,9 +192,9 @@ class AsyncFiles(OtherNames):
         return entry
 
     def list(
-        self, path: FilePath, *, run_id: Optional[str] = None, auto_resume: Optional[bool] = None
+        self, path: FilePath = ".", *, run_id: Optional[str] = None, auto_resume: Optional[bool] = None
     ) -> AsyncPagedList[models.FileEntry]:
-        """Lists a directory."""
+        """Lists a directory, by default the working directory."""
 
         async def fetch(offset: int) -> models.FileList:
             url = self._url("/list", {"path": path}, limit=LARGEST_PAGE, offset=offset, autoResume=auto_resume)

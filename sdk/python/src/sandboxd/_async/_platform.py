@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from typing import Any, AsyncIterable, AsyncIterator, BinaryIO, Coroutine, Generator, Generic, Iterable
+from typing import TYPE_CHECKING, Any, AsyncIterable, AsyncIterator, BinaryIO, Coroutine, Generator, Generic, Iterable
 from typing import Mapping, Optional, TypeVar, Union, cast
 from weakref import WeakKeyDictionary
 
@@ -43,6 +43,18 @@ class Opening(Generic[T]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: await it, or use it in 'async with'>"
 
+    if not TYPE_CHECKING:
+        # Type checkers refuse all of these by themselves.
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"it has no attribute {name!r} before it is created: await it, or use it in 'async with'")
+
+        def __enter__(self) -> Any:
+            raise TypeError("it is created by asyncio: use it in 'async with' instead of 'with', or await it")
+
+        def __exit__(self, *error: Any) -> None:
+            """Python looks for it before it enters a block."""
+
     def __await__(self) -> Generator[Any, None, T]:
         return self._creating.__await__()
 
@@ -53,6 +65,15 @@ class Opening(Generic[T]):
 
     async def __aexit__(self, *error: Any) -> None:
         await cast(Any, self._created).__aexit__(*error)
+
+
+class Iterated:
+    """The base of what is iterated: a loop without `async` says what is missing."""
+
+    if not TYPE_CHECKING:
+
+        def __iter__(self) -> Any:
+            raise TypeError(f"{type(self).__name__} is iterated with 'async for' instead of 'for'")
 
 
 def opening(creating: Coroutine[Any, Any, T]) -> Opening[T]:
@@ -187,6 +208,7 @@ __all__ = [
     "Content",
     "Defaults",
     "InvalidStatus",
+    "Iterated",
     "KILLED_ON_CANCEL",
     "TIMEOUTS",
     "Opening",

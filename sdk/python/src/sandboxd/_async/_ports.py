@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import List, Literal, Optional
 
 from .. import models
+from .._bodies import check_integer
 from .._request import given, key_headers
 from .._retry import Safety
 from .._units import Duration, milliseconds
@@ -37,6 +38,7 @@ class AsyncPorts:
         - `auto_resume`: with False, requests through the port do not resume a paused sandbox.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same result.
         """
+        check_integer("port", port)
         body = given(port=port, visibility=visibility, autoResume=auto_resume)
         headers = key_headers(idempotency_key)
         call = Call("POST", self._context.path("/ports"), Safety.REPEATABLE, json_payload(body), headers)

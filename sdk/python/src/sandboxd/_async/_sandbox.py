@@ -23,7 +23,7 @@ from .._errors import (
 )
 from .._lifecycle import CallFailed, Handler, Handlers, LifecycleHandlers, Paused, Resumed, Started, Terminated
 from .._lifetime import early_end
-from .._names import OtherNames
+from .._names import OtherNames, other_keywords
 from .._policies import CreateEgress, CreateIngress
 from .._request import checked_sandbox, given, key_headers, run_headers, shown, time_text
 from .._retry import Safety
@@ -54,30 +54,61 @@ _DEFAULTS: "_platform.Defaults[AsyncTransport]" = _platform.Defaults()
 
 
 class AsyncSandbox(OtherNames):
-    """A sandbox. As a context manager, it is terminated at the end of the block."""
+    """
+    A sandbox. As a context manager, it is terminated at the end of the block. `execute` runs commands, and its parts have the rest:
+    `files`, `ports`, `network`, `events`, `executions` and `contexts`.
+
+        with Sandbox.create("ubuntu:24.04") as sandbox:
+            sandbox.files.write("hello.txt", "hello")
+            print(sandbox.execute("cat hello.txt").stdout)
+    """
 
     def __init__(self, context: AsyncSandboxContext, view: Optional[models.Sandbox] = None) -> None:
         # The caller may have ignored the type.
         if isinstance(cast(object, context), str):
             how = "create(image) makes a sandbox, and connect(sandbox_id) an object for an existing one"
             raise argument_error("context", f"{type(self).__name__} is not called with a text: {how}")
-        self.files = AsyncFiles(context)
-        """Its files."""
-        self.ports = AsyncPorts(context)
-        """Its exposed ports."""
-        self.events = AsyncEvents(context.transport, context)
-        """What has happened to it."""
-        self.network = AsyncNetwork(context)
-        """Its network policy."""
-        self.executions = AsyncExecutions(context)
-        """Its detached commands and terminals."""
-        self.contexts = AsyncCodeContexts(context)
-        """The contexts of its code interpreter."""
+        self._files = AsyncFiles(context)
+        self._ports = AsyncPorts(context)
+        self._events = AsyncEvents(context.transport, context)
+        self._network = AsyncNetwork(context)
+        self._executions = AsyncExecutions(context)
+        self._contexts = AsyncCodeContexts(context)
         self.context = context
         """What the parts of the object share; for other modules of the SDK."""
         if view is not None:
             context.view = view
         self._warned_of: Optional[str] = None
+
+    @property
+    def files(self) -> AsyncFiles:
+        """Its files: reading, writing, listing and watching them, and copying directories."""
+        return self._files
+
+    @property
+    def ports(self) -> AsyncPorts:
+        """Its exposed ports, each with a URL."""
+        return self._ports
+
+    @property
+    def events(self) -> AsyncEvents:
+        """What has happened to it."""
+        return self._events
+
+    @property
+    def network(self) -> AsyncNetwork:
+        """Its network policy, and the traffic."""
+        return self._network
+
+    @property
+    def executions(self) -> AsyncExecutions:
+        """Its detached commands and terminals."""
+        return self._executions
+
+    @property
+    def contexts(self) -> AsyncCodeContexts:
+        """The contexts of its code interpreter, for `run_code`."""
+        return self._contexts
 
     @property
     def id(self) -> str:
@@ -89,6 +120,7 @@ class AsyncSandbox(OtherNames):
         return f"{type(self).__name__}({self.id!r}{state})"
 
     @classmethod
+    @other_keywords
     def create(
         cls,
         image: ImageOrId,
@@ -177,7 +209,10 @@ class AsyncSandbox(OtherNames):
 
     @property
     def view(self) -> Optional[models.Sandbox]:
-        """The state as of the last create, refresh or change. Sends no request."""
+        """
+        The state as of the last create, refresh or change, also by `pause`, `resume` and `terminate`. Sends no request: what others
+        change, and that a command has resumed the sandbox, is known after `refresh`.
+        """
         return self.context.view
 
     async def refresh(self) -> models.Sandbox:
@@ -187,6 +222,7 @@ class AsyncSandbox(OtherNames):
         self.context.id = view.id
         return view
 
+    @other_keywords
     async def execute(
         self,
         command: Command,
@@ -253,6 +289,7 @@ class AsyncSandbox(OtherNames):
             raise CommandFailed(text, result)
         return result
 
+    @other_keywords
     def stream(
         self,
         command: Command,
@@ -270,7 +307,8 @@ class AsyncSandbox(OtherNames):
     ) -> AsyncOutputStream:
         """
         Runs a command and delivers its output line by line: `Stdout`, `Stderr`, and `Done` at the end. Closing the stream earlier
-        kills the command.
+        kills the command. The command starts when the stream is read or entered, and not before: a stream that is only created runs
+        nothing.
 
         - `command`, `cwd`, `env`, `user`, `stdin`, `auto_resume`, `run_id`: those of `execute`.
         - `timeout`: the time after which the command is killed, at most 5 minutes. Default: 60 seconds. `start` has no such limit.
@@ -292,6 +330,7 @@ class AsyncSandbox(OtherNames):
             on_stderr=on_stderr,
         )
 
+    @other_keywords
     async def start(
         self,
         command: Command,
@@ -420,6 +459,7 @@ class AsyncSandbox(OtherNames):
         body = json_payload({"hibernate": True}) if hibernate else None
         call = Call("POST", self.context.path("/pause"), Safety.AFTER_ANSWER, body)
         paused = await self.context.json(call, models.PauseResult.from_json)
+        self.context.changed_state(paused.state, paused_at=paused.paused_at)
         self.context.record("sandbox.paused", runtimeDurationMs=paused.runtime_duration_ms)
         self.context.handlers.notify(Paused(paused.runtime_duration_ms))
         return paused
@@ -433,6 +473,7 @@ class AsyncSandbox(OtherNames):
         body = json_payload(given) if given else None
         call = Call("POST", self.context.path("/resume"), Safety.AFTER_ANSWER, body)
         resumed = await self.context.json(call, models.ResumeResult.from_json)
+        self.context.changed_state(resumed.state)
         self.context.record("sandbox.resumed", pausedDurationMs=resumed.paused_duration_ms)
         self.context.handlers.notify(Resumed(resumed.paused_duration_ms))
         return resumed
@@ -526,7 +567,8 @@ class AsyncSandbox(OtherNames):
     async def terminate(self) -> Terminated:
         """
         Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
-        terminated, the call succeeds; its running time is then unknown.
+        terminated, the call succeeds; its running time is then unknown. Later calls of the same object return the result of the first one
+        without a request. An object that was made with a name, and has not fetched the id, sends a request each time.
         """
         return await terminate(self.context)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections import deque
 from types import TracebackType
 from typing import Callable, Deque, Optional, Type
@@ -12,6 +14,7 @@ from .._output import LONGEST_SILENCE, Output, Stderr, Stdout, parse_output
 from .._request import given, shown
 from .._sse import Event, Parser, TooLong
 from ._context import AsyncSandboxContext
+from ._platform import Iterated
 from ._transport import AsyncResponse, Call
 
 OnLine = Callable[[str], object]
@@ -58,12 +61,15 @@ class AsyncEventSource:
         await self._response.interrupt()
 
 
-class AsyncOutputStream:
+class AsyncOutputStream(Iterated):
     """
     The output of a command that is being run. The command starts with the first read, or with `start`. The service kills the
     command when the stream is closed before `Done`: by `close`, at the end of a `with` block, by cancellation, or when the
     stream is collected.
     """
+
+    _is_unused = False
+    """Whether it was neither read nor closed. Also of an object whose creation fails, which is collected like others."""
 
     def __init__(
         self,
@@ -88,12 +94,20 @@ class AsyncOutputStream:
         self._bytes = 0
         self.request_id: Optional[str] = None
         """The id of the request, once the command runs."""
+        self._is_unused = True
+
+    def __del__(self) -> None:
+        # At the end of the interpreter what warnings need may be gone.
+        if self._is_unused and not sys.is_finalizing():
+            text = f"the stream of {self._command!r} was never iterated, so the command did not run"
+            warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._command!r}{', closed' if self._is_over else ''}>"
 
     async def start(self) -> AsyncOutputStream:
         """Starts the command and returns once it runs."""
+        self._is_unused = False
         if self._source is not None or self._is_over:
             return self
         self._context.record("exec.started", command=self._command)
@@ -116,6 +130,7 @@ class AsyncOutputStream:
 
     async def close(self) -> None:
         """Closes the connection, which kills the command."""
+        self._is_unused = False
         self._is_over = True
         if self._source is not None:
             await self._source.close()

@@ -19,8 +19,10 @@ DELETED = "deleted"
 
 
 async def terminate(context: AsyncSandboxContext) -> Terminated:
-    """Terminates a sandbox, and reports it."""
-    return await _terminated(context, _call(context))
+    """Terminates a sandbox, and reports it. If this object has done so before, returns the same result without a request."""
+    if context.termination is None:
+        return await _terminated(context, _call(context))
+    return context.termination
 
 
 async def clean_up(context: AsyncSandboxContext) -> Terminated:
@@ -71,4 +73,7 @@ async def _terminated(context: AsyncSandboxContext, call: Call) -> Terminated:
             raise
         end = Terminated(DELETED)
     context.ended(end)
+    # Another sandbox may get the name, for which a repeated call is then.
+    if context.id.startswith("sb_"):
+        context.termination = end
     return end

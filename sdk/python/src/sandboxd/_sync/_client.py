@@ -39,6 +39,12 @@ class Sandboxd:
     - `http`: an httpx transport that sends the requests, for example one with a proxy.
 
     Durations are seconds as a number, a text such as `"90s"` or `"5m"`, in seconds without a unit, or a `timedelta`.
+
+    Its parts are `sandboxes`, `images`, `snapshots`, `templates` and `events`.
+
+        with Sandboxd() as client:
+            for item in client.sandboxes.list():
+                print(item.id)
     """
 
     def __init__(
@@ -69,16 +75,41 @@ class Sandboxd:
             max_retry_wait=seconds(max_retry_wait, "max_retry_wait"),
         )
         self._transport = Transport(settings, http)
-        self.sandboxes = Sandboxes(self._transport)
-        self.images = Images(self._transport)
-        self.snapshots = Snapshots(self._transport)
-        self.templates = Templates(self._transport)
-        self.events = Events(self._transport)
+        self._sandboxes = Sandboxes(self._transport)
+        self._images = Images(self._transport)
+        self._snapshots = Snapshots(self._transport)
+        self._templates = Templates(self._transport)
+        self._events = Events(self._transport)
 
     def __repr__(self) -> str:
         # A traceback may show an object whose settings are wrong.
         url = repr(self.url) if "_transport" in vars(self) else ""
         return f"{type(self).__name__}({url})"
+
+    @property
+    def sandboxes(self) -> Sandboxes:
+        """The sandboxes of the account: creating, finding and listing them."""
+        return self._sandboxes
+
+    @property
+    def images(self) -> Images:
+        """The images of the service."""
+        return self._images
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """The snapshots of the account."""
+        return self._snapshots
+
+    @property
+    def templates(self) -> Templates:
+        """The templates of the account, and their builds."""
+        return self._templates
+
+    @property
+    def events(self) -> Events:
+        """What has happened to the sandboxes of the account."""
+        return self._events
 
     @property
     def url(self) -> str:
@@ -104,7 +135,8 @@ class Sandboxd:
     def close(self) -> None:
         """
         Closes the connections. With asyncio, first waits for the clean-up of cancelled creates: at most 30 seconds, and longer if the
-        service asks to wait for a rate limit.
+        service asks to wait for a rate limit. Later calls fail with `InvalidState`, except clean-ups: the end of a `with` block of a
+        sandbox still terminates it, and a `Run` still uploads its events. A second `close` does nothing.
         """
         self._transport.close()
 

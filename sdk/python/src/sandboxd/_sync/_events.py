@@ -12,12 +12,13 @@ from typing import Any, Iterator, Dict, List, Mapping, Optional, Protocol, Seque
 
 from .. import models
 from .._errors import NetworkError, SandboxdError, argument_error, of_event, termination_reason
+from .._names import other_keywords
 from .._request import LARGEST_PAGE, QueryValue, key_headers, query_string, time_text
 from .._retry import Policy, Safety, wait
 from .._sse import Event
 from ._context import SandboxContext
 from ._payload import json_payload
-from ._platform import begun, sleep
+from ._platform import Iterated, begun, sleep
 from ._stream import EventSource
 from ._transport import Response, Transport, Call
 
@@ -39,6 +40,7 @@ class Events:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {'the account' if self._sandbox is None else self._sandbox.id}>"
 
+    @other_keywords
     def list(
         self,
         *,
@@ -55,7 +57,7 @@ class Events:
         """
         Lists recorded events, the oldest first. No event is missed or repeated.
 
-        - `kinds`: names or groups such as `exec.completed` or `exec.*`; several are alternatives.
+        - `kinds`: names or groups such as `exec.completed` or `exec.*`; several are alternatives. One may be a text instead of a list.
         - `run`: the id of a run. `sandbox_id`: the id of a sandbox, for events of the account.
         - `since`, `until`: times, each a `datetime` or a text in ISO 8601 format.
         - `after`, `before`: ids of events.
@@ -71,6 +73,7 @@ class Events:
 
         return ListedEvents(fetch, after=after, before=before, newest_first=newest_first)
 
+    @other_keywords
     def follow(
         self,
         *,
@@ -179,7 +182,7 @@ class FetchEvents(Protocol):
         ...
 
 
-class ListedEvents:
+class ListedEvents(Iterated):
     """Recorded events. Iterating them fetches pages on demand, each after the last event of the previous one."""
 
     def __init__(
@@ -236,7 +239,7 @@ class RecordedAfter(Protocol):
         ...
 
 
-class EventStream:
+class EventStream(Iterated):
     """
     An event stream that reconnects. Its position is the last event that was returned, or a later id that the service sent; a new
     connection continues after it. When the sandbox is gone, the rest comes from the list of recorded events.

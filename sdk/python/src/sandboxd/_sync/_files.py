@@ -193,9 +193,9 @@ class Files(OtherNames):
         return entry
 
     def list(
-        self, path: FilePath, *, run_id: Optional[str] = None, auto_resume: Optional[bool] = None
+        self, path: FilePath = ".", *, run_id: Optional[str] = None, auto_resume: Optional[bool] = None
     ) -> PagedList[models.FileEntry]:
-        """Lists a directory."""
+        """Lists a directory, by default the working directory."""
 
         def fetch(offset: int) -> models.FileList:
             url = self._url("/list", {"path": path}, limit=LARGEST_PAGE, offset=offset, autoResume=auto_resume)

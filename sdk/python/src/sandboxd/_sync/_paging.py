@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Iterator, Callable, Generic, List, Optional, Protocol, Sequence, Set, TypeVar
 
 from .. import models
+from ._platform import Iterated
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -33,7 +34,7 @@ class Fetch(Protocol[T_co]):
         ...
 
 
-class PagedList(Generic[T]):
+class PagedList(Iterated, Generic[T]):
     """A list. Iterating it fetches its pages on demand; `all` fetches all of them, and `total` returns the number of items."""
 
     def __init__(self, fetch: Fetch[T], id_of: Callable[[T], object]) -> None:

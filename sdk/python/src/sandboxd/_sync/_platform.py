@@ -38,6 +38,10 @@ def opening(created: T) -> T:
     return created
 
 
+class Iterated:
+    """The base of what is iterated. With asyncio it refuses loops without `async`."""
+
+
 class Starts(Protocol):
     """A stream that connects."""
 
@@ -157,6 +161,7 @@ __all__ = [
     "Content",
     "Defaults",
     "InvalidStatus",
+    "Iterated",
     "KILLED_ON_CANCEL",
     "TIMEOUTS",
     "Socket",

@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Iterator, Callable, Dict, Literal, Mapping, Optional, Set, Union
 
 from .. import models
-from .._bodies import ImageOrId, create_body, tags_query
+from .._bodies import ImageOrId, check_state, create_body, tags_query
 from .._lifecycle import LifecycleHandlers
 from .._live import live_page
+from .._names import other_keywords
 from .._policies import CreateEgress, CreateIngress
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
@@ -29,6 +30,7 @@ class Sandboxes:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._transport.settings.service_url.url('')}>"
 
+    @other_keywords
     def create(
         self,
         image: ImageOrId,
@@ -119,6 +121,7 @@ class Sandboxes:
         """
         return sandbox_handle(self._transport, sandbox_id)
 
+    @other_keywords
     def list(
         self,
         *,
@@ -136,6 +139,7 @@ class Sandboxes:
         - `details`: items of live sandboxes also have `name`, `isolation`, `metadata`, `hibernated_at` and `expires_at`.
         - `page_size`: how many items a request fetches.
         """
+        check_state(state)
         filters: Dict[str, QueryValue] = {"image": image, "details": details or None, **tags_query(metadata)}
 
         def in_state(state: Optional[str], offset: int) -> models.SandboxList:

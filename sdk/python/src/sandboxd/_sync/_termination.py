@@ -20,8 +20,10 @@ DELETED = "deleted"
 
 
 def terminate(context: SandboxContext) -> Terminated:
-    """Terminates a sandbox, and reports it."""
-    return _terminated(context, _call(context))
+    """Terminates a sandbox, and reports it. If this object has done so before, returns the same result without a request."""
+    if context.termination is None:
+        return _terminated(context, _call(context))
+    return context.termination
 
 
 def clean_up(context: SandboxContext) -> Terminated:
@@ -72,4 +74,7 @@ def _terminated(context: SandboxContext, call: Call) -> Terminated:
             raise
         end = Terminated(DELETED)
     context.ended(end)
+    # Another sandbox may get the name, for which a repeated call is then.
+    if context.id.startswith("sb_"):
+        context.termination = end
     return end

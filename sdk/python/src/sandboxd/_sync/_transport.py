@@ -15,7 +15,15 @@ from typing import Any, Iterator, Callable, Dict, FrozenSet, List, Optional, Pro
 import httpx
 from websockets.exceptions import WebSocketException
 
-from .._errors import ConfigurationError, LocalFileError, NetworkError, SandboxdError, UnknownError, of_response
+from .._errors import (
+    ConfigurationError,
+    InvalidState,
+    LocalFileError,
+    NetworkError,
+    SandboxdError,
+    UnknownError,
+    of_response,
+)
 from .._limit_queue import LimitQueues
 from .._retry import LIMITS, RATE_LIMITED, Answered, Failed, Fault, Safety, had_no_effect, limit_wait, may_repeat, wait
 from .._secrets import HasKey, Secret, without_frames
@@ -72,6 +80,8 @@ class Call:
     on_wait: Optional[Callable[[float], None]] = None
     """Gets the seconds of each wait for a limit."""
     progress: Progress = field(default_factory=Progress)
+    ends_work: bool = False
+    """Whether it ends work that was begun earlier. Such calls are made by closed clients, too."""
 
     @property
     def kind(self) -> str:
@@ -195,6 +205,7 @@ class Transport(HasKey):
         self.settings = settings
         self.cleanups = Cleanups()
         """The clean-ups after cancelled calls."""
+        self._is_closed = False
         self._queues = LimitQueues()
         # Proxies and certificates of environment variables are not used: the key goes to the configured service only. The number
         # of connections is unlimited, because a stream occupies one.
@@ -211,6 +222,7 @@ class Transport(HasKey):
 
     def close(self) -> None:
         """Closes the connections, after the clean-ups."""
+        self._is_closed = True
         self.cleanups.finish()
         self._http.close()
 
@@ -235,10 +247,12 @@ class Transport(HasKey):
     def for_cleanup(self, call: Call) -> Call:
         """The call as a part of a clean-up. It waits for rate limits, but not for capacity."""
         on_wait = self.cleanups.postpone
-        return replace(call, waits_for=frozenset((RATE_LIMITED,)), max_wait=CLEANUP_WAIT, on_wait=on_wait)
+        return replace(call, waits_for=frozenset((RATE_LIMITED,)), max_wait=CLEANUP_WAIT, on_wait=on_wait, ends_work=True)
 
     def _repeated(self, call: Call, attempt: Attempt[T]) -> T:
         """Makes attempts until one succeeds or the call gives up."""
+        if self._is_closed and not call.ends_work:
+            raise InvalidState("the client is closed; make a new one", details={"reason": "closed"})
         max_wait = self.settings.policy.max_retry_wait if call.max_wait is None else call.max_wait
         made = _Attempts(self._queues.number(), max_wait)
         if RATE_LIMITED in call.waits_for:

@@ -117,7 +117,7 @@ class Uploader:
     def _post(self, events: List[Dict[str, Any]]) -> None:
         headers = key_headers(random_id("key_"))
         payload = json_payload(events)
-        call = Call("POST", self._path, Safety.REPEATABLE, payload, headers, max_wait=RETRY_BUDGET)
+        call = Call("POST", self._path, Safety.REPEATABLE, payload, headers, max_wait=RETRY_BUDGET, ends_work=True)
         self._transport.json(call, models.EventsRecorded.from_json)
 
     def _failed(self, error: Exception) -> None:
