@@ -223,8 +223,9 @@ def _network(egress: Optional[CreateEgress], ingress: Optional[CreateIngress]) -
         texts("egress.allow", egress.get("allow"))
         texts("egress.allowNetworks", egress.get("allowNetworks"))
         texts("egress.denyNetworks", egress.get("denyNetworks"))
-    if ingress is not None and ingress.get("allowPorts") is not None:
-        ports("ingress.allowPorts", ingress["allowPorts"])
+    allowed_ports = None if ingress is None else ingress.get("allowPorts")
+    if allowed_ports is not None:
+        ports("ingress.allowPorts", allowed_ports)
     return given(
         egress=None if egress is None else _with_default(egress),
         ingress=None if ingress is None else dict(ingress),
