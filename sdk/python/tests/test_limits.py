@@ -15,7 +15,7 @@ import pytest
 from sandboxd import AsyncSandboxd, RateLimited, Sandboxd
 from sandboxd._errors import ResourceExhausted, SandboxdError
 from sandboxd._limit_queue import SPACING, LimitQueues, wait_text
-from scripted import SANDBOX, VIEW, Service, answer
+from scripted import RESULT, SANDBOX, VIEW, Service, answer
 
 DETAILS: Dict[str, Any] = {
     "limit": "creates per minute",
@@ -271,3 +271,32 @@ def test_a_limit_is_announced_to_the_first_of_those_that_wait() -> None:
     queues.end("create", 3)
     queues.end("create", 4)
     assert queues.notice(5, creates, 1.0) is not None
+
+
+def test_a_waiting_command_is_sent_when_another_one_returns() -> None:
+    lock, running, most = threading.Lock(), [0], [0]
+    details = {"limit": "commands at a time", "value": 3, "key": "limits.concurrent_executions"}
+
+    def respond(_: httpx.Request) -> httpx.Response:
+        with lock:
+            if running[0] == 3:
+                return refusal(2, details=details)
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.1)
+        with lock:
+            running[0] -= 1
+        return httpx.Response(200, json=RESULT)
+
+    with Sandboxd(**settings_of(respond)) as client:
+        sandbox = client.sandboxes.connect(SANDBOX)
+        threads = [threading.Thread(target=sandbox.execute, args=("sleep 0.1",)) for _ in range(20)]
+        begin = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    # Seven rounds of 0.1 s, and not one wait of Retry-After.
+    taken = time.monotonic() - begin
+    print(f"{taken:.2f} s")
+    assert most[0] == 3 and taken < 1.8

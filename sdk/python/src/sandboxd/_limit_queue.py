@@ -17,6 +17,10 @@ from typing import Dict, List, Optional, Set
 
 from ._errors import SandboxdError
 
+CONCURRENCY = frozenset(("limits.concurrent_executions",))
+"""The settings of limits of calls at a time: such a limit ends when a call returns, often before `Retry-After`."""
+CHECK = 0.02
+"""Seconds after which a call asks whether another one of its kind has returned."""
 SPACING = 0.05
 """Seconds between two calls that leave a queue: longer than a refusal usually takes."""
 
@@ -29,6 +33,8 @@ class _Queue:
     """The limit that refused the last call."""
     opens_at: float = 0.0
     last_sent: float = 0.0
+    places: int = 0
+    """How many calls of this client have returned since the last refusal, so that as many may be sent at once."""
     numbers: List[int] = field(default_factory=lambda: [])
     """The numbers of the calls, the smallest first."""
 
@@ -45,6 +51,7 @@ class LimitQueues:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._queues: Dict[str, _Queue] = {}
+        self._in_flight: Dict[str, int] = {}
         self._waiting: Dict[str, Set[int]] = {}
         """The calls that wait or waited for a limit, and are not over."""
 
@@ -67,6 +74,7 @@ class LimitQueues:
             queue = self._queues.setdefault(kind, _Queue(limit))
             queue.limit = limit
             queue.opens_at = max(queue.opens_at, until)
+            queue.places = 0
             insort(queue.numbers, number)
 
     def delay(self, kind: str, number: int, now: float) -> float:
@@ -76,15 +84,34 @@ class LimitQueues:
             place = None if queue is None else queue.place(number)
             if queue is None or place is None:
                 return 0.0
+            if place == 0 and queue.places > 0:
+                queue.places -= 1
+                self._remove(kind, queue, place)
+                return 0.0
             ready_at = max(queue.opens_at, queue.last_sent + SPACING) + place * SPACING
             if now < ready_at:
-                return ready_at - now
+                return self._shortened(kind, queue, place, ready_at - now)
             if place > 0:
                 # The calls before it are about to be sent.
                 return SPACING
             queue.last_sent = now
             self._remove(kind, queue, place)
             return 0.0
+
+    def begin(self, kind: str) -> None:
+        """Counts a call that is sent and whose return ends its share of a limit."""
+        with self._lock:
+            self._in_flight[kind] = self._in_flight.get(kind, 0) + 1
+
+    def returned(self, kind: str, *, is_refused: bool) -> None:
+        """Ends what `begin` counted. Unless the call was refused, the first that waits for a limit of calls at a time is sent."""
+        with self._lock:
+            self._in_flight[kind] -= 1
+            if not self._in_flight[kind]:
+                del self._in_flight[kind]
+            queue = self._queues.get(kind)
+            if queue is not None and not is_refused and queue.limit in CONCURRENCY:
+                queue.places += 1
 
     def leave(self, kind: str, number: int) -> None:
         """Removes a call from its queue. It is sent, or fails."""
@@ -110,6 +137,11 @@ class LimitQueues:
                 self._waiting[limit].remove(number)
                 if not self._waiting[limit]:
                     del self._waiting[limit]
+
+    def _shortened(self, kind: str, queue: _Queue, place: int, delay: float) -> float:
+        """The delay, or less while a call is in flight whose return ends the limit."""
+        is_in_flight = queue.places > 0 or kind in self._in_flight
+        return min(delay, CHECK * (place + 1)) if is_in_flight and queue.limit in CONCURRENCY else delay
 
     def _remove(self, kind: str, queue: _Queue, place: int) -> None:
         del queue.numbers[place]

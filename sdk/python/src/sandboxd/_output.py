@@ -74,6 +74,11 @@ def _line(event: Event, with_end: bool) -> str:
     return text + ("\r\n" if event.end == "crlf" else "\n")
 
 
+def size_between(start: str, end: str) -> int:
+    """The bytes of both streams between two output offsets."""
+    return sum(map(int, end.split("."))) - sum(map(int, start.split(".")))
+
+
 def offset_before_end(start: str, end: str, size: int) -> str:
     """The output offset `size` bytes before the end of each stream, or where the stored output starts."""
     pairs = zip(start.split("."), end.split("."))

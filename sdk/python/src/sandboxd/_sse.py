@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import List, Optional
+from typing import List, NamedTuple, Optional
 
 LONGEST = 64 << 20
 """Bytes of one event; longer ones are refused before they fill the memory."""
@@ -15,8 +14,7 @@ class TooLong(Exception):
     """An event exceeds the limit."""
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One event of a stream."""
 
     name: str

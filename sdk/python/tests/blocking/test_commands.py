@@ -21,7 +21,7 @@ from sandboxd import (
 )
 from sandboxd._sync import _following, _long_command
 from sandboxd._sync._run import Run
-from scripted import DONE, EXECUTION, RESULT, SANDBOX, Handler, Received, Responder, Service, answer, events, failure
+from scripted import DONE, EXECUTION, RESULT, SANDBOX, Handler, Received, Responder, Service, answer, events, failure, hang_up, silence
 
 FAILED: Dict[str, Any] = {**RESULT, "exitCode": 2, "stdout": "collected 3 items\n", "stderr": "E  assert 1 == 2\n"}
 
@@ -95,10 +95,17 @@ def test_a_result_says_why_the_command_was_killed(end: Dict[str, Any], text: str
     assert caught.value.details["reason"] == reason
 
 
-OUTPUT = "".join(
-    f"event: {name}\nid: {position}\ndata: {line}\n\n"
-    for name, position, line in [("stdout", "4.0", "one"), ("stderr", "4.4", "two"), ("stdout", "10.4", "three")]
-)
+def page(stdout: str, stderr: str, following: str, *, more: bool = False, dropped: bool = False) -> Responder:
+    state = "running" if more else "exited"
+    fields = {"stdout": stdout, "stderr": stderr, "next": following, "more": more, "state": state, "dropped": dropped}
+    return answer(200, fields)
+
+
+def test_the_output_is_all_that_is_stored() -> None:
+    with Service([page("a", "b", "1.1", more=True), page("c", "d", "2.2")]) as service:
+        output = sandbox_of(service).executions.handle("ex_1").output()
+        assert (output.stdout, output.stderr, output.more, output.next) == ("ac", "bd", False, "2.2")
+        assert service.received[1].path.endswith("/output?after=1.1")
 
 
 def long_done(**end: Any) -> str:
@@ -111,8 +118,10 @@ def test_a_command_with_a_long_time_limit_runs_detached() -> None:
     # The connection is lost once.
     responders: List[Responder] = [
         answer(201, EXECUTION),
-        events(OUTPUT, ends=False),
-        events("event: stdout\nid: 15.4\nend: none\ndata: four\n\n" + long_done()),
+        page("one\n", "two\n", "4.4", more=True),
+        hang_up,
+        page("three\nfour", "", "14.4"),
+        events(long_done()),
     ]
     with Service(responders) as service:
         run = Run("r1")
@@ -122,13 +131,14 @@ def test_a_command_with_a_long_time_limit_runs_detached() -> None:
         assert (result.stdout, result.stderr) == ("one\nthree\nfour", "two\n")
         assert (result.exit_code, result.signal, result.duration_ms, result.reason) == (0, None, 400_000, None)
         assert result.stdout_truncated is None and result.stderr_truncated is None
-        start, first, second = service.received
+        start, first, second, _, end = service.received
         assert json.loads(start.body) == {
             **{"command": "make", "cwd": "/src", "user": "u", "stdin": "in", "env": {"A": "1"}},
             **{"timeoutMs": 5_400_000, "detached": True},
         }
         assert start.path.endswith("/execute") and start.headers["x-run-id"] == "r1"
-        assert first.path.endswith("/output?lineEnds=true") and second.headers["last-event-id"] == "10.4"
+        assert first.path.endswith("/output") and second.path.endswith("/output?after=4.4")
+        assert end.headers["last-event-id"] == "14.4"
     assert kinds == ["exec.started", "exec.completed"]
 
 
@@ -137,19 +147,21 @@ def test_only_commands_that_the_service_does_not_wait_for_run_detached(timeout: 
     def respond(received: Received, handler: Any) -> None:
         is_start = received.method == "POST" and json.loads(received.body).get("detached") is True
         response = answer(201, EXECUTION) if is_start else answer(200, RESULT)
-        (events(long_done()) if received.method == "GET" else response)(received, handler)
+        is_stream = received.headers["accept"] == "text/event-stream"
+        end = events(long_done()) if is_stream else page("", "", "0.0")
+        (end if received.method == "GET" else response)(received, handler)
 
     with Service(respond) as service:
         sandbox_of(service).execute("x", timeout=timeout)
-        assert len(service.received) == (2 if is_detached else 1)
+        assert len(service.received) == (3 if is_detached else 1)
 
 
 def test_a_long_command_that_fails_or_does_not_start_is_a_result_or_an_error() -> None:
     missing = {**EXECUTION, "state": "exited", "message": "no directory /src"}
     killed = long_done(exitCode=None, signal="SIGKILL", reason="timeout", message="its time limit was reached")
     not_started = long_done(exitCode=None)
-    responders: List[Responder] = [answer(201, EXECUTION), events(OUTPUT + killed)]
-    responders += [answer(201, EXECUTION), events(not_started), answer(200, missing)]
+    responders: List[Responder] = [answer(201, EXECUTION), page("one\nthree\n", "two\n", "10.4"), events(killed)]
+    responders += [answer(201, EXECUTION), page("", "", "0.0"), events(not_started), answer(200, missing)]
     with Service(responders) as service:
         sandbox = sandbox_of(service)
         with pytest.raises(CommandFailed, match="its time limit was reached: make") as caught:
@@ -162,13 +174,13 @@ def test_a_long_command_that_fails_or_does_not_start_is_a_result_or_an_error() -
 
 def test_long_output_keeps_its_beginning_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_long_command, "LONGEST_OUTPUT", 20)
-    lines = "".join(f"event: stdout\nid: {number}.0\ndata: line {number}\n\n" for number in range(10))
-    dropped = 'event: dropped\nid: 100.0\ndata: {"stdout": 5, "stderr": 0}\n\n'
-    with Service([answer(201, EXECUTION), events(lines + long_done())]) as service:
+    lines = page("".join(f"line {number}\n" for number in range(10)), "", "70.0")
+    dropped = page("x", "", "100.0", dropped=True)
+    with Service([answer(201, EXECUTION), lines, events(long_done())]) as service:
         result = sandbox_of(service).execute("x", timeout=600)
         assert result.stdout == "line 0\nlin\n[... 50 characters are missing here ...]\n 8\nline 9\n"
         assert result.stdout_truncated is True and result.stderr_truncated is None
-    with Service([answer(201, EXECUTION), events(dropped + long_done())]) as service:
+    with Service([answer(201, EXECUTION), dropped, events(long_done())]) as service:
         result = sandbox_of(service).execute("x", timeout=600)
         assert result.stdout_truncated is True
 
@@ -178,7 +190,7 @@ def test_an_error_of_a_long_command_is_reported_once(monkeypatch: pytest.MonkeyP
     gone = failure(404, "SANDBOX_NOT_FOUND", {"state": "terminated", "reason": "timeout"})
     seen: List[str] = []
     kinds: List[str] = []
-    with Service([answer(201, EXECUTION), gone, gone, answer(201, EXECUTION), events("", ends=False)]) as service:
+    with Service([answer(201, EXECUTION), gone, gone, answer(201, EXECUTION), *[hang_up] * 9]) as service:
         run = Run("r")
         run.on_event(lambda event: kinds.append(event.type))
         sandbox = sandbox_of(service).with_run(run)
@@ -199,7 +211,7 @@ def test_a_wait_can_check_the_exit_code() -> None:
     killed = {**ended, "exitCode": 137, "command": "make", "reason": "oom", "message": "the limit is 2048 MB"}
     output = {"stdout": "last", "stderr": "why", "next": "200000.70000", "more": False, "state": "exited", "dropped": False}
     responders = [
-        *[answer(200, running), events(DONE), answer(200, {**ended, "exitCode": 0})],
+        *[answer(200, running), answer(200, {**ended, "exitCode": 0})],
         *[answer(200, failed), answer(200, output)],
         *[answer(200, failed)],
         *[answer(200, failed), failure(403, "FORBIDDEN")],
@@ -223,24 +235,10 @@ def test_a_wait_can_check_the_exit_code() -> None:
         assert (caught.value.result.reason, caught.value.stderr) == ("oom", "why")
 
 
-def keeps_running(_: Received, handler: Handler) -> None:
-    """A stream with comments only, until the client closes the connection."""
-    handler.send_response(200)
-    handler.end_headers()
-    try:
-        for _number in range(200):
-            handler.wfile.write(b": comment\n\n")
-            handler.wfile.flush()
-            time.sleep(0.05)
-    except OSError:
-        pass
-    handler.close_connection = True
-
-
 def test_a_wait_has_a_time_limit_after_which_the_command_continues() -> None:
     running, ended = answer(200, EXECUTION), answer(200, {**EXECUTION, "endedAt": "t", "exitCode": 0})
     seen: List[object] = []
-    with Service([running, keeps_running, running, running, events(DONE), ended]) as service:
+    with Service([running, silence(1), silence(1), running, running, ended]) as service:
         sandbox = sandbox_of(service)
         sandbox.on("failed", seen.append)
         execution = sandbox.executions.handle("ex_1")

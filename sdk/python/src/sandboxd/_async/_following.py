@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import TracebackType
-from typing import Generic, Optional, Type, TypeVar
+from typing import Any, Callable, Generic, Optional, Type, TypeVar
 
 from .._errors import NetworkError, SandboxdError
 from .._output import LONGEST_SILENCE, PASSING
@@ -153,3 +154,21 @@ class AsyncFollowing(Generic[T]):
         source, self._source = self._source, None
         if source is not None:
             await source.close()
+
+
+async def persistently(transport: AsyncTransport, call: Call, parse: Callable[[Any], T], end: Optional[float] = None) -> T:
+    """The response to a read. Errors that pass are awaited, as those of a stream. Fails with `OutOfTime` at `end`."""
+    since = time.monotonic()
+    while True:
+        try:
+            if end is None:
+                return await transport.json(call, parse)
+            left = max(end - time.monotonic(), 0.001)
+            limit = min(left, transport.settings.timeout)
+            return await transport.json(replace(call, timeout=limit, max_wait=min(left, transport.settings.policy.max_retry_wait)), parse)
+        except SandboxdError as error:
+            if not isinstance(error, PASSING) or time.monotonic() - since >= LONGEST_AWAY:
+                raise
+            if end is not None and time.monotonic() + FIRST_WAIT >= end:
+                raise OutOfTime from None
+            await _platform.sleep(FIRST_WAIT if end is not None else LONGEST_WAIT)

@@ -5,18 +5,19 @@ callers of `execute` see no difference.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any, Dict, Optional
 
 from .. import models
 from .._capture import LONGEST_OUTPUT, Capture
 from .._errors import NetworkError, SandboxdError
-from .._output import Dropped, Stderr, Stdout
 from .._request import QueryValue, key_headers
 from .._retry import Safety
 from . import _platform
 from ._context import AsyncSandboxContext
-from ._executions import AsyncFollowedOutput
+from ._executions import AsyncFollowedOutput, poll_pause
+from ._following import persistently
 from ._payload import json_payload
 from ._transport import Call
 
@@ -56,31 +57,42 @@ async def _collected(context: AsyncSandboxContext, execution_id: str) -> models.
 
     stdout, stderr = Capture(LONGEST_OUTPUT), Capture(LONGEST_OUTPUT)
     is_dropped = False
-    done: Optional[models.Done] = None
-    async with _Output(context, path, after=None, line_ends=True) as output:
+    after: Optional[str] = None
+    begin = time.monotonic()
+    # Read while the command runs, because the service stores less than a command may print.
+    while True:
+        call = Call("GET", path("/output", after=after), Safety.REPEATABLE)
+        page = await persistently(context.transport, call, models.ExecutionOutput.from_json)
+        stdout.push(page.stdout)
+        stderr.push(page.stderr)
+        is_dropped = is_dropped or page.dropped
+        has_grown, after = after not in (None, page.next), page.next
+        if page.more:
+            continue
+        if page.state != "running":
+            break
+        if has_grown:
+            begin = time.monotonic()
+        await _platform.sleep(poll_pause(time.monotonic() - begin))
+    end: Optional[models.Done] = None
+    # The stream after the output says how the command ended, or that its result is unknown.
+    async with _Output(context, path, after=after, line_ends=True) as output:
         async for part in output:
-            if isinstance(part, Stdout):
-                stdout.push(part.line)
-            elif isinstance(part, Stderr):
-                stderr.push(part.line)
-            elif isinstance(part, Dropped):
-                is_dropped = True
-            else:
-                done = part
-    if done is None:
+            end = part if isinstance(part, models.Done) else end
+    if end is None:
         raise NetworkError("the output ended before the command did")
-    if done.exit_code is None and done.signal is None:
+    if end.exit_code is None and end.signal is None:
         # As in the result of an attached command, standard error says why it could not start.
         call = Call("GET", path(), Safety.REPEATABLE)
         stderr.push((await context.transport.json(call, models.Execution.from_json)).message or "")
     return models.ExecutionResult(
         stdout=stdout.text(),
         stderr=stderr.text(),
-        exit_code=done.exit_code,
-        signal=done.signal,
-        duration_ms=done.duration_ms,
-        reason=done.reason,
-        message=done.message,
+        exit_code=end.exit_code,
+        signal=end.signal,
+        duration_ms=end.duration_ms,
+        reason=end.reason,
+        message=end.message,
         stdout_truncated=stdout.is_truncated or is_dropped or None,
         stderr_truncated=stderr.is_truncated or is_dropped or None,
     )

@@ -227,7 +227,7 @@ class AsyncTransport(HasKey):
 
     async def json(self, call: Call, parse: Callable[[Any], T]) -> T:
         """Sends a call and parses the response as JSON."""
-        response = await self._repeated(call, partial(self._attempt, call, is_whole=True))
+        response = await self._repeated(call, partial(self._counted, call))
         try:
             return parse(json.loads(response.content))
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
@@ -318,6 +318,18 @@ class AsyncTransport(HasKey):
             call.on_wait(pause)
         made.left -= pause
         await sleep(pause)
+
+    async def _counted(self, call: Call) -> AsyncResponse:
+        """An attempt whose end may end a limit of calls at a time."""
+        self._queues.begin(call.kind)
+        is_refused = False
+        try:
+            return await self._attempt(call, is_whole=True)
+        except _AttemptFailed as failed:
+            is_refused = isinstance(failed.fault, Answered) and failed.fault.code in LIMITS
+            raise
+        finally:
+            self._queues.returned(call.kind, is_refused=is_refused)
 
     async def _attempt(self, call: Call, *, is_whole: bool) -> AsyncResponse:
         limit = self.settings.timeout if call.timeout is None else call.timeout

@@ -4,23 +4,31 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Optional, Union
 
 from .. import models
 from .._errors import CommandFailed, ExecutionTimeout, SandboxdError
-from .._output import Output, offset_before_end, parse_output
+from .._output import Output, offset_before_end, parse_output, size_between
 from .._request import LARGEST_PAGE, QueryValue, checked_id
 from .._retry import Safety
 from .._sse import Event
 from .._units import Duration, seconds
 from . import _platform
 from ._context import SandboxContext
-from ._following import Following, OutOfTime
+from ._following import Following, OutOfTime, persistently
 from ._paging import PagedList
 from ._payload import Payload, json_payload
 from ._terminal import Terminal, ExecutionPath, attach
 from ._transport import Call
 
+FIRST_POLL = 0.02
+LONGEST_POLL = 1.0
+"""Seconds between two requests of `wait`: a tenth of the time so far, between these."""
+UNREAD_BYTES = 2 << 20
+"""Bytes after which `wait` tells the service that the output before is read, so that the command does not wait for a reader."""
+STORED_BYTES = 16 << 20
+"""The most output that the service stores of an execution."""
 TAIL_BYTES = 64 << 10
 """Bytes of each stream in the error of a command that failed."""
 
@@ -82,9 +90,22 @@ class Execution:
         return self._viewed(Call("GET", self._path(), Safety.REPEATABLE))
 
     def output(self, *, after: Optional[str] = None) -> models.ExecutionOutput:
-        """Returns the output so far, or the output after the offset `after`, such as `next` of the last response."""
-        call = Call("GET", self._path("/output", after=after), Safety.REPEATABLE)
-        return self._context.json(call, models.ExecutionOutput.from_json)
+        """
+        Returns all output so far that is stored, up to 16 MiB, or the output after the offset `after`, such as `next` of the last result.
+        `more` says whether the command has printed more than that meanwhile, and `dropped` whether a part was
+        not stored any more.
+        """
+        page = self._page(after)
+        stdout, stderr, is_dropped = [page.stdout], [page.stderr], page.dropped
+        # A command that prints forever stays ahead.
+        while page.more and sum(map(len, stdout + stderr)) < STORED_BYTES:
+            page = self._page(page.next)
+            if page.dropped:
+                # The command prints faster than its output is read, and what follows the gap is another text.
+                stdout, stderr, is_dropped = [], [], True
+            stdout.append(page.stdout)
+            stderr.append(page.stderr)
+        return replace(page, stdout="".join(stdout), stderr="".join(stderr), dropped=is_dropped)
 
     def wait(self, *, timeout: Optional[Duration] = None, check: bool = False) -> models.Execution:
         """
@@ -97,16 +118,22 @@ class Execution:
         """
         end = None if timeout is None else time.monotonic() + seconds(timeout)
         view = self.refresh()
-        if view.ended_at is None:
-            with self.follow(after=view.output_end) as output:
-                if end is not None:
-                    output.limit(end)
-                try:
-                    for _ in output:
-                        pass
-                except OutOfTime:
-                    raise self._still_runs(timeout) from None
-            view = self.refresh()
+        begin = time.monotonic()
+        read_to = view.output_end
+        while view.ended_at is None:
+            now = time.monotonic()
+            pause = poll_pause(now - begin)
+            left = pause if end is None else end - now
+            if left <= 0:
+                raise self._still_runs(timeout)
+            _platform.sleep(min(pause, left))
+            try:
+                view = self._poll(end)
+            except OutOfTime:
+                raise self._still_runs(timeout) from None
+            if view.ended_at is None and size_between(read_to, view.output_end) > UNREAD_BYTES:
+                read_to = view.output_end
+                self._page(read_to)
         if check and view.exit_code != 0:
             self._fail(view)
         return view
@@ -150,6 +177,20 @@ class Execution:
     def _path(self, rest: str = "", **query: QueryValue) -> str:
         return self._context.path(f"/executions/{self.id}{rest}", **query)
 
+    def _page(self, after: Optional[str]) -> models.ExecutionOutput:
+        call = Call("GET", self._path("/output", after=after), Safety.REPEATABLE)
+        return self._context.json(call, models.ExecutionOutput.from_json)
+
+    def _poll(self, end: Optional[float]) -> models.Execution:
+        """The current state. Errors that pass are awaited, as those of a followed output."""
+        call = Call("GET", self._path(), Safety.REPEATABLE)
+        try:
+            self._view = persistently(self._context.transport, call, models.Execution.from_json, end)
+        except SandboxdError as error:
+            self._context.report(error)
+            raise
+        return self._view
+
     def _still_runs(self, timeout: Optional[Duration]) -> SandboxdError:
         limit = 0.0 if timeout is None else seconds(timeout)
         how = "wait again, or end it with kill()"
@@ -167,6 +208,11 @@ class Execution:
     def _viewed(self, call: Call) -> models.Execution:
         self._view = self._context.json(call, models.Execution.from_json)
         return self._view
+
+
+def poll_pause(elapsed: float) -> float:
+    """Seconds until the next request of a wait that has taken `elapsed` seconds."""
+    return min(max(FIRST_POLL, elapsed / 10), LONGEST_POLL)
 
 
 def _result(view: models.Execution, stdout: str, stderr: str, *, is_cut: bool) -> models.ExecutionResult:

@@ -228,7 +228,7 @@ class Transport(HasKey):
 
     def json(self, call: Call, parse: Callable[[Any], T]) -> T:
         """Sends a call and parses the response as JSON."""
-        response = self._repeated(call, partial(self._attempt, call, is_whole=True))
+        response = self._repeated(call, partial(self._counted, call))
         try:
             return parse(json.loads(response.content))
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
@@ -319,6 +319,18 @@ class Transport(HasKey):
             call.on_wait(pause)
         made.left -= pause
         sleep(pause)
+
+    def _counted(self, call: Call) -> Response:
+        """An attempt whose end may end a limit of calls at a time."""
+        self._queues.begin(call.kind)
+        is_refused = False
+        try:
+            return self._attempt(call, is_whole=True)
+        except _AttemptFailed as failed:
+            is_refused = isinstance(failed.fault, Answered) and failed.fault.code in LIMITS
+            raise
+        finally:
+            self._queues.returned(call.kind, is_refused=is_refused)
 
     def _attempt(self, call: Call, *, is_whole: bool) -> Response:
         limit = self.settings.timeout if call.timeout is None else call.timeout
