@@ -169,13 +169,12 @@ async fn a_copied_file_keeps_mode_and_time() {
     let user = TestUser::new().await;
     let id = user.create();
     let local = tempfile::tempdir().unwrap();
-    let work =
-        "mkdir -p /root; echo secret > /root/key; chmod 4600 /root/key; touch -d @1000000000 /root/key";
+    let work = "echo secret > /srv/key; chmod 4600 /srv/key; touch -d @1000000000 /srv/key";
     user.stdout(&["exec", &id, "--", work]);
     let key = local.path().join("key");
     // A new file, and an existing one.
     for _ in 0..2 {
-        user.stdout(&["cp", &format!("{id}:/root/key"), key.to_str().unwrap()]);
+        user.stdout(&["cp", &format!("{id}:/srv/key"), key.to_str().unwrap()]);
         let found = key.metadata().unwrap();
         assert_eq!((found.mode() & 0o7777, found.mtime()), (0o600, 1_000_000_000));
         std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();

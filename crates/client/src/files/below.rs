@@ -52,7 +52,8 @@ fn put_below(
     let since = attributes.modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok());
     let modified_s = since.map_or(0, |since| since.as_secs());
     let mut top = header(EntryType::Directory, attributes.mode, modified_s, 0);
-    builder.append_data(&mut top, name, io::empty())?;
+    // As tar and Docker do, the name of a directory ends with a slash.
+    builder.append_data(&mut top, name.join(""), io::empty())?;
     let allowance = Allowance::new();
     let mut archive = Archive::new(Bounded::new(from, &allowance));
     let mut entries = archive.entries()?;
@@ -72,19 +73,16 @@ fn append<R: Read>(
     entry: &mut Entry<'_, R>,
 ) -> io::Result<()> {
     let path = name.join(entry.path()?);
-    let (kind, size) = (entry.header().entry_type(), entry.size());
     let (mode, modified_s) = (entry.header().mode()?, entry.header().mtime().unwrap_or(0));
+    let kind = match entry.header().entry_type() {
+        EntryType::Continuous => EntryType::Regular,
+        kind => kind,
+    };
+    let mut head = header(kind, mode, modified_s, entry.size());
     match kind {
-        EntryType::Directory => {
-            builder.append_data(&mut header(kind, mode, modified_s, 0), path, io::empty())
-        }
-        EntryType::Symlink => {
-            let target = entry.link_name()?.unwrap_or_default();
-            builder.append_link(&mut header(kind, mode, modified_s, 0), path, target)
-        }
-        EntryType::Regular | EntryType::Continuous => {
-            builder.append_data(&mut header(EntryType::Regular, mode, modified_s, size), path, entry)
-        }
+        EntryType::Directory => builder.append_data(&mut head, path, io::empty()),
+        EntryType::Symlink => builder.append_link(&mut head, path, entry.link_name()?.unwrap_or_default()),
+        EntryType::Regular => builder.append_data(&mut head, path, entry),
         _ => Ok(()),
     }
 }
