@@ -17,8 +17,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::parts::Parts;
-use crate::refusals::{Reason, Target, Transport};
+use crate::refusals::{Reason, Target};
 use crate::registry::Guest;
+use crate::transport::Transport;
 
 mod decision;
 mod limits;

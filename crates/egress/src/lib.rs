@@ -10,10 +10,12 @@ pub mod proxy;
 mod refusals;
 mod registry;
 mod resolver;
+mod transport;
 pub mod verdict;
 
 pub use kernel::KernelNetwork;
 pub use parts::Parts;
-pub use refusals::{Reason, Refusal, Refusals, Target, Transport};
+pub use refusals::{Reason, Refusal, Refusals, Target};
 pub use registry::{Connection, Guest, Passing, PolicyRegistry};
 pub use resolver::{Addresses, Failure, Records, Resolve, Resolver, Upstreams};
+pub use transport::Transport;

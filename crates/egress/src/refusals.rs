@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use api::SandboxId;
 use tokio::sync::mpsc;
 
+use crate::transport::Transport;
+
 /// Repetitions of a refusal within this time are counted, not reported.
 const BURST: Duration = Duration::from_secs(10);
 /// Different refusals of all sandboxes that are counted separately; further ones are counted together.
@@ -18,26 +20,6 @@ const MAX_BURSTS: usize = 16_384;
 const MAX_BURSTS_OF_ONE: usize = 64;
 /// Reports that wait for the receiver.
 const QUEUE: usize = 1024;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Transport {
-    Tcp,
-    Udp,
-    Icmp,
-    /// Another protocol, by its IP protocol number.
-    Other(u8),
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp => f.write_str("tcp"),
-            Self::Udp => f.write_str("udp"),
-            Self::Icmp => f.write_str("icmp"),
-            Self::Other(number) => write!(f, "protocol {number}"),
-        }
-    }
-}
 
 /// Why a flow was refused. [`Reason::code`] is for programs, the text for users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -14,9 +14,10 @@ use super::PORT;
 use super::decision::{Decision, decide, plain};
 use super::message::{Question, Reply};
 use crate::parts::Parts;
-use crate::refusals::{Reason, Target, Transport};
+use crate::refusals::{Reason, Target};
 use crate::registry::Guest;
 use crate::resolver::{Failure, Records};
+use crate::transport::Transport;
 
 /// Time to live, in seconds, of this server's own records.
 const OWN_TTL: u32 = 60;

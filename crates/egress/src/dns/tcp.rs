@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 
 use super::limits::{CONNECTIONS_MAX_OF_ALL, QuestionPermit, SandboxLimits};
 use super::{QUESTION_BYTES_MAX, Server, now};
-use crate::refusals::Transport;
 use crate::registry::Guest;
+use crate::transport::Transport;
 
 /// Questions of one connection in progress, including answers that wait to be written.
 const PIPELINED_MAX: usize = 8;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 
 use super::{QUESTION_BYTES_MAX, Server, now};
-use crate::refusals::Transport;
+use crate::transport::Transport;
 
 /// Pause after an error of the socket.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);

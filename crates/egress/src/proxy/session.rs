@@ -10,8 +10,9 @@ use tokio::time::timeout;
 
 use super::wire::Wire;
 use crate::parts::Parts;
-use crate::refusals::{Reason, Target, Transport};
+use crate::refusals::{Reason, Target};
 use crate::registry::Guest;
+use crate::transport::Transport;
 use crate::verdict::{Destination, Flow, Verdict, connect_address, decide};
 
 /// Time limit to connect to a server.
