@@ -7,6 +7,7 @@ mod commits;
 mod events;
 mod keys;
 mod lists;
+mod ports;
 mod purges;
 mod snapshots;
 mod templates;
@@ -25,7 +26,7 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     let make = || -> Arc<dyn Store> { Arc::new(fresh()) };
     commits::a_stored_record_reads_back(make()).await;
     commits::each_state_and_option_reads_back(make()).await;
-    commits::exposed_ports_follow_the_record(make()).await;
+    ports::exposed_ports_follow_the_record(make()).await;
     commits::a_newer_revision_replaces_and_an_older_is_refused(make()).await;
     commits::living_sandboxes_have_different_slots(make()).await;
     commits::a_batch_is_all_or_nothing(make()).await;

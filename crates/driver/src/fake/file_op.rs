@@ -124,8 +124,10 @@ fn carry_out(file_op: FileOp, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u
         FileOp::Write { path, mode, parents } => append_stat(disk.write(&path, mode, parents, content)?),
         FileOp::MakeDir { path, mode, recursive } => append_stat(disk.make_dir(&path, mode, recursive)?),
         FileOp::Move { from, to, overwrite } => append_stat(disk.rename(&from, &to, overwrite)?),
-        FileOp::Delete { path, recursive } => append_done(disk.delete(&path, recursive)?, &mut output),
-        FileOp::Unpack(path) => append_done(disk.unpack(&path, &content)?, &mut output),
+        FileOp::Delete { path, recursive } => {
+            append_reply(&FileReply::Done(disk.delete(&path, recursive)?), &mut output);
+        }
+        FileOp::Unpack(path) => append_reply(&FileReply::Done(disk.unpack(&path, &content)?), &mut output),
         FileOp::Describe(path) => append_details(&path, disk.stat(&path)?, &mut output),
         FileOp::WriteInPlace(path) => {
             let stat = disk.write(&path, None, true, content)?;
@@ -140,7 +142,7 @@ fn carry_out(file_op: FileOp, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u
             }
             append_reply(&FileReply::Listed { total: entries.len() as u64 }, &mut output);
         }
-        FileOp::Watch | FileOp::CreateUser => append_done(Tally::default(), &mut output),
+        FileOp::Watch | FileOp::CreateUser => append_reply(&FileReply::Done(Tally::default()), &mut output),
         FileOp::Pack(path) => {
             let archive = disk.pack(&path)?;
             append_reply(&FileReply::Packing, &mut output);
@@ -217,10 +219,6 @@ fn append_details(path: &str, stat: FileStat<'_>, to: &mut Vec<u8>) {
         attributes: Vec::new(),
     };
     append_reply(&FileReply::Details(details), to);
-}
-
-fn append_done(tally: Tally, to: &mut Vec<u8>) {
-    append_reply(&FileReply::Done(tally), to);
 }
 
 /// Collects the content up to its last piece. `None` if the host aborts the operation.

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use api::{EgressDefault, EventKind, IngressPolicy, PortVisibility, SandboxState};
+use api::{EgressDefault, EventKind, IngressPolicy, SandboxState};
 use rules::TimeMs;
 use tokio::task::JoinSet;
 
 use super::{PAGE, all_of, event, id, listed, pairs, record, terminated};
-use crate::{Batch, ExposedPort, MAX_WRITES, SandboxRecord, Store, StoreError, Write};
+use crate::{Batch, MAX_WRITES, SandboxRecord, Store, StoreError, Write};
 
 type Fresh = Arc<dyn Store>;
 
@@ -51,30 +51,6 @@ pub(super) async fn each_state_and_option_reads_back(store: Fresh) {
     assert_eq!((summary.created_at, summary.started_at), (paused.created_at, paused.started_at));
     assert_eq!((summary.paused_at, summary.terminated_at), (paused.paused_at, None));
     assert_eq!(summary.resources, paused.config.resources);
-}
-
-pub(super) async fn exposed_ports_follow_the_record(store: Fresh) {
-    let port = |port, visibility, auto_resume| ExposedPort {
-        port,
-        visibility,
-        auto_resume,
-        exposed_at: TimeMs(1_700_000_000_000 + u64::from(port)),
-        seal: [u8::MAX - port.to_be_bytes()[1]; 16],
-    };
-    let mut open = record(1);
-    open.ports = vec![port(1, PortVisibility::Public, false), port(65_535, PortVisibility::Private, true)];
-    store.put(open.clone()).await.unwrap();
-    store.put(record(2)).await.unwrap();
-    assert_eq!(store.get(&id(1)).await.unwrap().as_ref(), Some(&open));
-    assert_eq!(store.living().await.unwrap(), [open.clone(), record(2)]);
-    let mut fewer = SandboxRecord { revision: 2, ..open.clone() };
-    fewer.ports.remove(0);
-    store.put(fewer.clone()).await.unwrap();
-    assert_eq!(store.get(&id(1)).await.unwrap(), Some(fewer));
-    for ports in [vec![open.ports[1].clone(), open.ports[0].clone()], vec![open.ports[0].clone(); 2]] {
-        let refused = store.put(SandboxRecord { revision: 3, ports, ..open.clone() }).await;
-        assert!(matches!(refused, Err(StoreError::BadRecord { .. })), "{refused:?}");
-    }
 }
 
 pub(super) async fn a_newer_revision_replaces_and_an_older_is_refused(store: Fresh) {
