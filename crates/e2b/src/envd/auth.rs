@@ -28,6 +28,16 @@ pub enum Grant {
     Key(Arc<str>),
 }
 
+impl Grant {
+    /// The key whose holder asks.
+    pub fn key_id(&self) -> Option<&str> {
+        match self {
+            Self::Open => None,
+            Self::Key(id) => Some(id),
+        }
+    }
+}
+
 /// The result of the check of the access token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenCheck {

@@ -53,12 +53,9 @@ pub async fn answer(target: &Target, parts: &request::Parts, body: Body) -> Resp
             }
         }
     };
-    let answered = answered.await;
-    let response = answered.unwrap_or_else(|failure: Failure| failure.http_response(&target.shown_id));
-    match permit {
-        Some(permit) => permit(response),
-        None => response,
-    }
+    let response = answered.await.unwrap_or_else(|failure: Failure| failure.http_response(&target.shown_id));
+    let Some(permit) = permit else { return response };
+    permit(response)
 }
 
 /// Whether a request has the access token or a valid signature.

@@ -71,11 +71,7 @@ impl Target {
 
     /// Counts the start of a process against the execution limit of the sandbox.
     pub fn count_execution(&self, grant: &Grant) -> Result<(), Failure> {
-        let key_id = match grant {
-            Grant::Open => None,
-            Grant::Key(id) => Some(&**id),
-        };
-        let counted = self.services.count_execution(&self.account, key_id, &self.id);
+        let counted = self.services.count_execution(&self.account, grant.key_id(), &self.id);
         Ok(counted.map_err(RpcError::refused)?)
     }
 

@@ -25,12 +25,9 @@ pub struct RemovedSandbox {
     pub address: Ipv4Addr,
 }
 
-/// Addresses whose connections the kernel may still track.
+/// Addresses whose connections the kernel may still track, with whether those were deleted.
 #[derive(Default)]
-pub struct StaleConnections(Mutex<HashMap<Ipv4Addr, Arc<Mutex<IsClean>>>>);
-
-/// Whether the tracked connections of one address were deleted.
-type IsClean = bool;
+pub struct StaleConnections(Mutex<HashMap<Ipv4Addr, Arc<Mutex<bool>>>>);
 
 impl StaleConnections {
     pub fn mark(&self, address: Ipv4Addr) {
@@ -54,7 +51,7 @@ impl StaleConnections {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Arc<Mutex<IsClean>>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Arc<Mutex<bool>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
