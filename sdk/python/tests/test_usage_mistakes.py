@@ -149,6 +149,7 @@ def test_unknown_attributes_name_what_there_is() -> None:
         "'returncode'; use exit_code": lambda: result.returncode,
         "'output'; use stdout": lambda: result.output,
         "'text'; use stdout, or the text of each of results": lambda: code.text,
+        r"'stdout'; use output\(\)": lambda: sandbox.executions.handle("ex_1").stdout,
         "'download'; use .*open.. for large files": lambda: sandbox.files.download,
     }
     for match, read in reads.items():
@@ -163,9 +164,9 @@ def test_arguments_of_other_types_are_refused_with_their_names() -> None:
         r"env\['A'\] is of the type int": lambda: client.sandboxes.create("i", env={"A": 1}),
         "cpu is '2'; expected a whole number": lambda: client.sandboxes.create("i", cpu="2"),
         "port is '8000'; expected a whole number": lambda: sandbox.ports.expose("8000"),
-        "egress.allow is 'pypi.org'; expected a list": lambda: client.sandboxes.create("i", egress={"allow": "pypi.org"}),
+        "egress.allow is 'example.com'; expected a list": lambda: client.sandboxes.create("i", egress={"allow": "example.com"}),
         r"allowPorts\[0\] is '80'": lambda: client.sandboxes.create("i", ingress={"allowPorts": ["80"]}),
-        "allow is 'pypi.org'; expected a list": lambda: sandbox.network.update(allow="pypi.org"),
+        "allow is 'example.com'; expected a list": lambda: sandbox.network.update(allow="example.com"),
         r"deny_networks\[0\] is 1": lambda: sandbox.network.update(deny_networks=[1]),
         r"env\['A'\] is of the type int ": lambda: sandbox.execute("x", env={"A": 1}),
     }

@@ -21,6 +21,7 @@ _NAMES: Dict[str, Dict[str, str]] = {
         **{name: f"view.{name}, or refresh()" for name in ("name", "image", "metadata", "state")},
         "status": "view.state, or refresh()",
     },
+    "Execution": dict.fromkeys(("stdout", "stderr"), "output()"),
     "Files": {
         "download": "read(), open() for large files, or download_directory()",
         "upload": "write(), or upload_directory()",

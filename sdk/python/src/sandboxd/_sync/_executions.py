@@ -9,6 +9,7 @@ from typing import Optional, Union
 
 from .. import models
 from .._errors import CommandFailed, ExecutionTimeout, SandboxdError
+from .._names import OtherNames
 from .._output import Output, offset_before_end, parse_output, size_between
 from .._request import LARGEST_PAGE, QueryValue, checked_id
 from .._retry import Safety
@@ -62,7 +63,7 @@ class Executions:
         return Execution(self._context, checked_id("execution_id", "ex_", execution_id))
 
 
-class Execution:
+class Execution(OtherNames):
     """
     A detached command or a terminal. Methods with `auto_resume` resume a paused sandbox, unless it is False: then they fail with
     `InvalidState`.
