@@ -34,8 +34,8 @@ async fn accounts(store: &dyn Store) -> Result<BTreeSet<String>, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use api::SandboxState;
-    use store::conformance::record;
+    use rules::TimeMs;
+    use store::conformance::{record, terminated};
     use store::{MemoryStore, SandboxRecord};
 
     use super::*;
@@ -47,7 +47,7 @@ mod tests {
         for sandbox in [of(1, "b"), of(2, "a"), of(3, "b")] {
             store.put(sandbox).await.unwrap();
         }
-        store.put(SandboxRecord { state: SandboxState::Terminated, ..of(4, "c") }).await.unwrap();
+        store.put(terminated(&of(4, "c"), TimeMs(2_000_000_000_000))).await.unwrap();
         let found: Vec<String> = accounts(&store).await.unwrap().into_iter().collect();
         assert_eq!(found, ["a", "b"]);
     }

@@ -68,7 +68,7 @@ pub fn close(data_dir: &Path) {
             }
             // The check of the start reports the file.
             Err(error) => {
-                tracing::warn!(%file, mode, %error, "cannot change the mode of a file with secrets")
+                tracing::warn!(%file, mode, %error, "cannot change the mode of a file with secrets");
             }
         }
     }
