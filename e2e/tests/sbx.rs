@@ -254,7 +254,7 @@ async fn sandboxes_are_created_listed_paused_and_removed() {
     assert_eq!(user.live(), Vec::<String>::new());
     let all = user.json(&["ls", "--all", "--json"]);
     assert!(all.as_array().unwrap().iter().all(|item| item["state"] == "terminated"));
-    assert_eq!(all.as_array().unwrap().len(), 2);
+    assert_eq!(all.as_array().unwrap().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
