@@ -159,7 +159,8 @@ fn a_limit_is_named_once_while_sbx_waits_for_it() {
     });
     let output = service.sbx(&["ls", "-q"]);
     let expected = "sbx: 300 reads per minute: waiting 1 s; the operator sets limits.read_per_minute; \
-                    'sandboxd serve --no-rate-limits' lifts rate limits on a machine of your own\n";
+                    'sandboxd serve --no-rate-limits' lifts rate limits on a machine of your own; retrying for up to 2m; Ctrl-C \
+                    ends the wait\n";
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), expected));
 }
 
