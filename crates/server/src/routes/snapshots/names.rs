@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use api::{ErrorCode, SandboxId, SnapshotId};
+use api::{SandboxId, SnapshotId};
 use rules::SnapshotQuery;
 
-use crate::error::{ApiError, no_snapshot};
+use crate::error::{ApiError, SHOWN_IDS, ambiguous_name, no_snapshot};
 use crate::service::Service;
-
-/// The most ids that a message lists.
-const SHOWN_IDS: u32 = 10;
 
 /// Those with a name, newest first, and how many there are.
 fn all_named(
@@ -59,12 +56,7 @@ pub fn find_only(service: &Service, account: &str, text: &str) -> Result<Snapsho
         [id] => Ok(id.clone()),
         ids => {
             let ids: Vec<&str> = ids.iter().map(SnapshotId::as_str).collect();
-            let message = format!(
-                "{total} snapshots have the name {}; allowed: an id, such as {}",
-                rules::quoted(text),
-                ids.join(", ")
-            );
-            Err(ApiError::new(ErrorCode::InvalidState, message).with_detail("field", "id"))
+            Err(ambiguous_name("snapshots", text, total, &ids))
         }
     }
 }

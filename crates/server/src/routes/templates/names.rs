@@ -1,12 +1,9 @@
 //! Templates by `NAME`, `NAME:VERSION` or `NAME:TAG`, which requests accept in place of ids.
 
-use api::{ErrorCode, TemplateId};
+use api::TemplateId;
 
-use crate::error::{ApiError, no_template};
+use crate::error::{ApiError, SHOWN_IDS, ambiguous_name, no_template};
 use crate::service::Service;
-
-/// The most ids that a message lists.
-const SHOWN_IDS: usize = 10;
 
 /// The template with an id, or the newest one with a name, whatever the state of its build is.
 pub fn find(service: &Service, account: &str, text: &str) -> Result<TemplateId, ApiError> {
@@ -27,15 +24,8 @@ pub fn find_only(service: &Service, account: &str, text: &str) -> Result<Templat
         [] => Err(no_template(text)),
         [template] => Ok(template.id.clone()),
         templates => {
-            let ids: Vec<&str> =
-                templates.iter().take(SHOWN_IDS).map(|template| template.id.as_str()).collect();
-            let message = format!(
-                "{} templates have the name {}; allowed: an id, such as {}",
-                templates.len(),
-                rules::quoted(text),
-                ids.join(", ")
-            );
-            Err(ApiError::new(ErrorCode::InvalidState, message).with_detail("field", "id"))
+            let ids = templates.iter().take(SHOWN_IDS as usize).map(|template| template.id.as_str());
+            Err(ambiguous_name("templates", text, templates.len() as u64, &ids.collect::<Vec<_>>()))
         }
     }
 }
