@@ -1,6 +1,7 @@
 //! Checks and maintenance tasks of the repository, run as `cargo xtask COMMAND` by `./dev`. Not shipped.
 
 mod census;
+mod metrics;
 mod tidy;
 
 use std::path::Path;
@@ -12,6 +13,10 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   tidy                    check the house rules and deny.toml; print one line per violation
+  metrics                 print figures of the code per crate: lines, tests, documentation, names
+    --check               fail with a list of the figures that exceed their bounds
+    --save FILE           save the figures as JSON
+    --compare FILE        print the change of each crate since FILE was saved
   census --save FILE      save a list of the resources of sandboxd on this machine
   census --compare FILE   fail with a list of resources that are new since FILE was saved
   sweep [--data]          remove resources that runs and tests left; --data also removes /var/lib/sandboxd";
@@ -31,6 +36,7 @@ fn main() -> ExitCode {
 fn run(args: &[&str]) -> Result<ExitCode> {
     match args {
         ["tidy"] => tidy::run(Path::new(".")),
+        ["metrics", options @ ..] => metrics::run(Path::new("."), metrics::MetricsOptions::parse(options)?),
         ["census", "--save", file] => census::save(Path::new(file)),
         ["census", "--compare", file] => census::compare(Path::new(file)),
         ["sweep"] => census::sweep::run(census::sweep::Data::Keep),
