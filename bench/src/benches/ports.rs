@@ -18,7 +18,7 @@ const REQUESTS: usize = 200;
 const PORT: u16 = 8080;
 const MESSAGE: [u8; 125] = [b'm'; 125];
 /// The program of the tests.
-const PROGRAM: &str = include_str!("../../../e2e/tests/service/portal/portal.pl");
+const PROGRAM: &str = include_str!("../../../e2e/tests/service/ports/portal.pl");
 
 pub async fn run() -> Result<Vec<Row>> {
     with_service(async |service: &Service| {

@@ -1,71 +1,27 @@
-//! Tests of the whole API over TLS against `sandboxd serve` with a real engine. The numbers in file names order them by topic.
+//! Tests of the whole API over TLS against `sandboxd serve` with a real engine. Each feature has a folder or a file.
 //!
 //! Most tests share one service and have their own account; tests that need another configuration or a restart start their own.
 //! The client checks the form of every response (headers, content type, error body, no 500).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod crash;
-mod hostile;
-mod hostile_bodies;
+mod authorization;
+mod code;
+mod events;
+mod execute;
+mod files;
+mod hibernation;
+mod images;
+mod isolation;
+mod lifecycle;
+mod limits;
+mod object_store;
 mod operations;
-mod portal;
-mod s10_files;
-mod s10_files_hostile;
-mod s10_watches;
-mod s11_events;
-mod s11_events_kill;
-mod s11_events_streams;
-mod s12_executions;
-mod s12_ports;
-mod s12_ports_hostile;
-mod s12_ports_traffic;
-mod s12_terminals;
-mod s13_disk_pressure;
-mod s13_hundred;
-mod s13_quotas;
-mod s13_stored_quotas;
-mod s14_code;
-mod s14_code_hostile;
-mod s15_fork;
-mod s15_rollback;
-mod s15_snapshots;
-mod s15_snapshots_kill;
-mod s16_hibernation;
-mod s17_memory_snapshots;
-mod s18_template_builds;
-mod s18_templates;
-mod s18_templates_corpus;
-mod s18_templates_hostile;
-mod s18_templates_kill;
-mod s19_object_store;
-mod s1_service;
-mod s2_shapes;
-mod s3_states;
-mod s3_timers;
-mod s4_10_idempotency;
-mod s4_1_create;
-mod s4_1_images;
-mod s4_1_isolation;
-mod s4_1_names;
-mod s4_1_registry_images;
-mod s4_2_list;
-mod s4_3_get;
-mod s4_4_pause_resume;
-mod s4_6_delete;
-mod s4_7_execute;
-mod s4_7_memory;
-mod s4_7_refusals;
-mod s4_8_health;
-mod s5_auth;
-mod s6_streams;
-mod s7_errors;
-mod s8_limits;
-mod s9_unknown_fields;
-mod s9_versioning;
-mod schemathesis;
+mod ports;
+mod protocol;
 #[path = "../support/skip.rs"]
 mod skip;
-mod walk;
+mod snapshots;
+mod templates;
 
 use std::sync::{Arc, Weak};
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::portal::open_port;
+use crate::ports::open_port;
 use crate::{SANDBOXES, action_path, create_sandbox, wait_until};
 
 pub async fn metrics(service: &Service) -> String {

@@ -11,7 +11,7 @@ use crate::{
     wait_until, with, write,
 };
 
-const PROGRAM: &str = include_str!("../service/portal/portal.pl");
+const PROGRAM: &str = include_str!("../service/ports/portal.pl");
 const PRIVATE: u16 = 8080;
 const PUBLIC: u16 = 8081;
 /// The port of the echo server.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use e2e::service::{Client, Raw, Service, ServiceOptions};
 use hyper::Method;
 
-use crate::s10_files::{files_path, put, read, write};
+use crate::files::operations::{files_path, put, read, write};
 use crate::{create_sandbox, output, text, user, wait_until};
 
 /// Starts an upload and sends a part of it.

@@ -46,7 +46,7 @@ async fn schemathesis_finds_no_violation() {
     let url = format!("https://localhost:{}", service.address.port());
     let key = client.authorization().strip_prefix("Bearer ").unwrap();
     std::fs::write(work.path().join("schemathesis.toml"), config(key)).unwrap();
-    let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/schemathesis_hooks.py");
+    let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/protocol/schemathesis_hooks.py");
     std::fs::copy(hooks, work.path().join("hooks.py")).unwrap();
     // starts: target/venv/bin/schemathesis
     let mut command = Command::new(program());

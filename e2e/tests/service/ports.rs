@@ -1,4 +1,8 @@
-//! A program that listens in a sandbox, and clients of its ports.
+//! Exposed ports: a program that listens in a sandbox, and clients of its ports.
+
+mod exposure;
+mod hostile;
+mod traffic;
 
 use std::sync::Arc;
 
@@ -14,10 +18,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::s10_files::write;
+use crate::files::operations::write;
 use crate::{action_path, create_sandbox, output, text, wait_until};
 
-const PROGRAM: &str = include_str!("portal/portal.pl");
+const PROGRAM: &str = include_str!("ports/portal.pl");
 pub const PORT: u16 = 8080;
 
 /// A client of an exposed port.

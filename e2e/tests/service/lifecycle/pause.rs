@@ -1,4 +1,4 @@
-//! Pause and resume. `s3_states` tests the state transitions.
+//! Pause and resume. `states` tests the state transitions.
 
 use serde_json::json;
 

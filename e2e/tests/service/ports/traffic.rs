@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::portal::{PORT, PortClient, expect, expose, host_of, listen, open_port, token};
+use crate::ports::{PORT, PortClient, expect, expose, host_of, listen, open_port, token};
 use crate::{action_path, create_sandbox, output, shared_service, text, user, wait_until};
 
 #[tokio::test]
@@ -267,16 +267,16 @@ async fn websockets_are_relayed_until_both_ends_close() {
     assert_eq!(rest, b"bye");
     // Bytes sent before the handshake response are not lost.
     let mut eager = port_client.raw(&format!("{}ahead", port_client.handshake())).await;
-    assert!(crate::portal::read_head(&mut eager).await.starts_with("HTTP/1.1 101 "));
+    assert!(crate::ports::read_head(&mut eager).await.starts_with("HTTP/1.1 101 "));
     expect(&mut eager, b"helloahead").await;
     // A program may refuse the upgrade with an ordinary response.
     let refused = port_client.handshake().replace("GET /ws ", "GET /status?403 ");
     let mut plain = port_client.raw(&refused).await;
-    assert!(crate::portal::read_head(&mut plain).await.starts_with("HTTP/1.1 403 "));
+    assert!(crate::ports::read_head(&mut plain).await.starts_with("HTTP/1.1 403 "));
     // Upgrades to other protocols are not forwarded.
     let h2c = port_client.handshake().replace("Upgrade: websocket", "Upgrade: h2c").replace("/ws", "/head");
     let mut h2c = port_client.raw(&h2c).await;
-    assert!(crate::portal::read_head(&mut h2c).await.starts_with("HTTP/1.1 200 "));
+    assert!(crate::ports::read_head(&mut h2c).await.starts_with("HTTP/1.1 200 "));
 }
 
 #[tokio::test]

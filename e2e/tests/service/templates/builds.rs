@@ -7,7 +7,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::operations::{metrics, sample};
-use crate::s18_templates::{
+use crate::templates::instructions::{
     TEMPLATES, accept, body, build, context, create_from, failure, finished, log, path,
 };
 use crate::{SANDBOXES, number, output, sandbox_path, text, user, wait_until};

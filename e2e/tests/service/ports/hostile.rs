@@ -6,7 +6,7 @@ use e2e::service::{Service, ServiceOptions};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
-use crate::portal::{PORT, PortClient, expose, host_of, listen, open_port};
+use crate::ports::{PORT, PortClient, expose, host_of, listen, open_port};
 use crate::{create_sandbox, output, user, wait_until};
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn keys_and_forged_forwarding_headers_do_not_reach_the_program() {
     ];
     let secrets =
         [key.clone(), percent(&key), user.clone(), password.clone(), "203.0.113.9".into(), "203113".into()];
-    let check = |what: &str, response: &crate::portal::PortResponse| {
+    let check = |what: &str, response: &crate::ports::PortResponse| {
         assert_eq!(response.status, 200, "{what}: {response:?}");
         let head = response.text();
         assert!(head.contains("GET /head"), "{what}: {head}");

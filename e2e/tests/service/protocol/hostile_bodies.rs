@@ -6,7 +6,7 @@ use e2e::service::{Client, Service, ServiceOptions, read_answer};
 use hyper::Method;
 use serde_json::json;
 
-use crate::portal::{expose, host_of};
+use crate::ports::{expose, host_of};
 use crate::{SANDBOXES, UNKNOWN_ID, action_path, create_sandbox, shared_service, text, user};
 
 async fn refused(client: &Client, path: &str, body: Vec<u8>) {

@@ -5,7 +5,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::portal::{PORT, PortClient, expose, host_of, listen, token};
+use crate::ports::{PORT, PortClient, expose, host_of, listen, token};
 use crate::{
     UNKNOWN_ID, action_path, create_sandbox, keys, output, sandbox_path, shared_service, small, state, text,
     time, user, wait_until, with,
@@ -234,7 +234,7 @@ async fn at_most_64_ports_can_be_exposed() {
 async fn exposed_ports_survive_the_daemon_and_end_with_the_sandbox() {
     let service = std::sync::Arc::new(Service::start(&ServiceOptions::default()).await.unwrap());
     let client = service.account().await.unwrap();
-    let (id, port_client) = crate::portal::open_port(&service, &client).await;
+    let (id, port_client) = crate::ports::open_port(&service, &client).await;
     let before = client.get(&action_path(&id, "ports")).await.unwrap().is(200).unwrap();
     service.kill().unwrap();
     service.start_process().await.unwrap();
@@ -254,7 +254,7 @@ async fn exposed_ports_survive_the_daemon_and_end_with_the_sandbox() {
 #[tokio::test]
 async fn traffic_resumes_a_paused_sandbox_if_allowed() {
     let (service, client) = user().await;
-    let (id, port_client) = crate::portal::open_port(&service, &client).await;
+    let (id, port_client) = crate::ports::open_port(&service, &client).await;
     let pause = async || client.post_empty(&action_path(&id, "pause")).await.unwrap().is(200).unwrap();
     pause().await;
     // Exposing, listing, tokens and unauthorized requests do not resume it.

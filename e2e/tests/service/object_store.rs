@@ -9,7 +9,7 @@ use e2e::service::{Client, Service, ServiceOptions, small, with};
 use rand::RngExt;
 use serde_json::{Value, json};
 
-use crate::s17_memory_snapshots::{ask, with_holder};
+use crate::snapshots::processes::{ask, with_holder};
 use crate::{
     SANDBOXES, SNAPSHOTS, action_path, create_sandbox, output, rounds, sandbox_path, state, take_snapshot,
     text, wait_until,

@@ -4,7 +4,7 @@ use e2e::service::{Client, HttpResponse, Raw, Service, ServiceOptions, with};
 use hyper::Method;
 use serde_json::json;
 
-use crate::s18_templates::{accept, archive, body, build, failure, finished, log, path};
+use crate::templates::instructions::{accept, archive, body, build, failure, finished, log, path};
 use crate::{SANDBOXES, text, user, wait_until};
 
 const CONTEXTS: &str = "/v1/templates/contexts";

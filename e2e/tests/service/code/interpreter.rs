@@ -238,7 +238,7 @@ async fn the_program_passes_its_own_tests() {
     let (_service, client, id) = interpreter().await;
     let command = "mkdir -p /tmp/p/tests && cd /tmp/p && ln -s /usr/local/lib/code-interpreter/code_interpreter . \
         && cat > tests/test_output.py && python3 -m unittest discover -s tests";
-    let tests = include_str!("../../../packaging/code-interpreter/tests/test_output.py");
+    let tests = include_str!("../../../../packaging/code-interpreter/tests/test_output.py");
     let result =
         client.post(&action_path(&id, "execute"), &json!({ "command": command, "stdin": tests })).await;
     let result = result.unwrap().is(200).unwrap();

@@ -1,0 +1,4 @@
+//! The code interpreter.
+
+mod hostile;
+mod interpreter;

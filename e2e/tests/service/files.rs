@@ -1,0 +1,5 @@
+//! File operations and watches.
+
+mod hostile;
+pub mod operations;
+mod watches;

@@ -1,0 +1,4 @@
+//! The images that a create may name.
+
+mod catalogue;
+mod registries;
