@@ -51,6 +51,13 @@ impl Default for RigOptions {
     }
 }
 
+impl RigOptions {
+    /// With sandboxes under gVisor, whatever is under test.
+    pub fn gvisor() -> Self {
+        Self { isolation: Isolation::Gvisor, ..Self::default() }
+    }
+}
+
 /// The OCI runtime under test, for runs of the suites on one.
 pub fn runtime() -> Option<PathBuf> {
     std::env::var_os("SANDBOXD_TEST_RUNTIME").map(PathBuf::from)
@@ -64,8 +71,10 @@ pub fn isolation() -> Isolation {
     }
 }
 
+/// The root of the repository.
 pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    root.canonicalize().unwrap_or(root)
 }
 
 /// The launcher, which is beside the agent.
@@ -77,6 +86,12 @@ pub fn launcher() -> Result<PathBuf> {
 pub fn gvisor() -> Result<PathBuf> {
     let places = [agent()?.with_file_name("runsc"), "/usr/local/bin/runsc".into(), "/usr/bin/runsc".into()];
     places.into_iter().find(|path| path.exists()).context("there is no runsc: run './dev setup' first")
+}
+
+/// `sbx`, built by `./dev build`.
+pub fn sbx() -> Result<PathBuf> {
+    let path = workspace().join("target/bin/sbx");
+    path.canonicalize().with_context(|| format!("no {}: run './dev build' first", path.display()))
 }
 
 /// The agent built by `./dev build`.

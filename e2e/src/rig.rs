@@ -147,6 +147,11 @@ impl Rig {
         Ok(status.record.id.clone())
     }
 
+    /// The state of a sandbox.
+    pub async fn state(&self, id: &api::SandboxId) -> Result<api::SandboxState> {
+        Ok(self.engine.sandbox("test", id).status().await?.state())
+    }
+
     /// Runs a command to its end.
     pub async fn run(&self, id: &api::SandboxId, text: &str) -> Result<api::ExecutionResult> {
         let execution = self.engine.sandbox("test", id).execute(command(text)).await?;

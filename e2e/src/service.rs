@@ -9,9 +9,11 @@ mod client;
 mod disk;
 mod events;
 mod keys;
+mod metrics;
 mod network;
 mod options;
 mod raw;
+mod sandboxes;
 mod sender;
 mod tls;
 
@@ -33,8 +35,10 @@ pub use answer::HttpResponse;
 pub use bodies::{small, with};
 pub use client::{Call, Client, Protocol};
 pub use events::{Event, Events};
+pub use metrics::sample;
 pub use options::ServiceOptions;
-pub use raw::{Raw, read_answer};
+pub use raw::{Raw, read_answer, read_head};
+pub use sandboxes::{SANDBOXES, action_path, number, output, run_command, sandbox_path, state, text};
 
 /// Includes the time for recovery after a crash.
 const START_TIMEOUT: Duration = Duration::from_secs(150);

@@ -5,9 +5,10 @@
 #[path = "support/skip.rs"]
 mod skip;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use e2e::workspace;
 use skip::skipped;
 
 /// The machine is killed after this time.
@@ -17,10 +18,6 @@ const IMAGE: &str = "ubuntu%3a24.04";
 /// The number of checks in `src/bin/guest.rs`.
 const CHECKS: usize = 11;
 const NEEDED: [&str; 5] = ["qemu-system-x86_64", "busybox", "apt-get", "dpkg-deb", "mkfs.ext4"];
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
 
 /// Builds the machine's files in `run`.
 fn build(run: &Path) {

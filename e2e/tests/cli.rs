@@ -4,17 +4,15 @@
 #[path = "cli/configuration.rs"]
 mod configuration;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 
+use e2e::workspace;
+
 /// Shared with the rigs' images, so that one Debian root serves all tests.
 fn data_dir() -> PathBuf {
-    root().join("target/test-images")
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+    workspace().join("target/test-images")
 }
 
 fn run_dir() -> PathBuf {
@@ -24,7 +22,7 @@ fn run_dir() -> PathBuf {
 fn sandboxd() -> Command {
     // Builds the image first; otherwise the command would try to pull it.
     e2e::rootfs().unwrap();
-    let program = root().join("target/bin/sandboxd");
+    let program = workspace().join("target/bin/sandboxd");
     assert!(program.exists(), "no {}: run './dev build' first", program.display());
     // starts: sandboxd
     let mut command = Command::new(program);
@@ -68,7 +66,7 @@ impl Drop for RunDirGuard {
 
 #[test]
 fn sandboxd_is_at_most_30_mb() {
-    let bytes = std::fs::metadata(root().join("target/bin/sandboxd")).unwrap().len();
+    let bytes = std::fs::metadata(workspace().join("target/bin/sandboxd")).unwrap().len();
     assert!(bytes <= 30_000_000, "{bytes} bytes");
 }
 
@@ -203,7 +201,7 @@ const NOT_IN_TESTS: [&str; 5] = ["./dev run", "./dev build", "./dev test", "./de
 #[test]
 fn every_command_of_the_readme_works() {
     let _guard = RunDirGuard::new();
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let readme = std::fs::read_to_string(workspace().join("README.md")).unwrap();
     let mut count = 0;
     for line in fenced(&readme).filter(|line| !NOT_IN_TESTS.contains(line)) {
         count += 1;
@@ -211,7 +209,7 @@ fn every_command_of_the_readme_works() {
         // starts: sandboxd, sbx
         let output = Command::new("bash")
             .args(["-c", line])
-            .current_dir(root())
+            .current_dir(workspace())
             .env("SANDBOXD_DATA_DIR", data_dir())
             .env("SANDBOXD_RUN_DIR", run_dir())
             .stdin(Stdio::null())

@@ -37,7 +37,7 @@ async fn client(service: &Service) -> Client {
 
 async fn key(service: &Service) -> String {
     let account = service.account().await.unwrap();
-    account.authorization().trim_start_matches("Bearer ").to_owned()
+    account.key().to_owned()
 }
 
 fn code<T>(result: sandboxd_client::Result<T>) -> Code {
@@ -137,7 +137,7 @@ async fn errors_of_the_service_have_their_codes() {
     let unauthorized = at(&service).key("sk_wrong").build().unwrap();
     assert_eq!(code(unauthorized.list().page(0).await), Code::Unauthorized);
     let reader = service.client_with_new_key("readers", "read").await.unwrap();
-    let reader = at(&service).key(reader.authorization().trim_start_matches("Bearer ")).build().unwrap();
+    let reader = at(&service).key(reader.key()).build().unwrap();
     let error = reader.create(image).await.unwrap_err();
     assert_eq!((error.code(), error.status()), (Code::Forbidden, Some(403)));
     assert_eq!(error.details()["scope"], "write");

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use api::{Isolation, SandboxId};
+use api::SandboxId;
 use e2e::{CleanupGuard, Daemon, Expected, Rig, RigLayout, RigOptions, wait_for_resources, with_rig};
 use engine::{
     DetachedRequest, EngineError, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent, OutputReader,
@@ -14,10 +14,6 @@ use rules::OutputPosition;
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-fn gvisor() -> RigOptions {
-    RigOptions { isolation: Isolation::Gvisor, ..RigOptions::default() }
-}
 
 fn request(command: &str) -> DetachedRequest {
     DetachedRequest { command: command.to_owned(), auto_resume: true, ..DetachedRequest::default() }
@@ -141,7 +137,7 @@ async fn detached_commands_and_terminals_work_under_a_native_runtime() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn detached_commands_work_under_gvisor() {
-    with_rig(gvisor(), check_detached_commands).await;
+    with_rig(RigOptions::gvisor(), check_detached_commands).await;
 }
 
 /// The daemon is killed repeatedly; a reader that continues at its offset gets exactly the bytes of the command.

@@ -13,11 +13,12 @@ mod removal;
 #[path = "support/skip.rs"]
 mod skip;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use e2e::service::{Service, ServiceOptions};
+use e2e::workspace;
 use removal::REMOVE;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -33,12 +34,8 @@ const NOT_RUN: &str = "./dev run";
 const VARYING: [&str; 5] =
     ["durationMs", "runtimeDurationMs", "pausedDurationMs", "totalRuntimeMs", "sizeBytes"];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
 fn document(name: &str) -> String {
-    std::fs::read_to_string(root().join(name)).unwrap()
+    std::fs::read_to_string(workspace().join(name)).unwrap()
 }
 
 /// A fenced block of a document.
@@ -95,7 +92,7 @@ fn adapt(service: &Service, text: &str) -> String {
 }
 
 fn bash(service: &Service, script: &str, dir: &Path) -> Output {
-    let path = format!("{}:{}", root().join("target/bin").display(), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", workspace().join("target/bin").display(), std::env::var("PATH").unwrap());
     // starts: sandboxd, sbx
     Command::new("bash")
         .args(["-euo", "pipefail", "-c", &adapt(service, script)])
@@ -439,7 +436,7 @@ fn configurations_in_the_guides_are_valid() {
     let dir = tempfile::tempdir().unwrap();
     // 'image list' needs a data directory with a database or images.
     std::fs::create_dir(dir.path().join("images")).unwrap();
-    let program = root().join("target/bin/sandboxd");
+    let program = workspace().join("target/bin/sandboxd");
     let mut count = 0;
     for name in ["docs/operations.md", "docs/images.md"] {
         for block in blocks(&document(name)).iter().filter(|block| block.kind == "toml") {
@@ -470,7 +467,7 @@ fn the_systemd_unit_is_valid() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let program = root().join("target/bin/sandboxd").display().to_string();
+    let program = workspace().join("target/bin/sandboxd").display().to_string();
     let unit = document("packaging/sandboxd.service").replace("/usr/local/bin/sandboxd", &program);
     let file = dir.path().join("sandboxd.service");
     std::fs::write(&file, unit).unwrap();
@@ -487,7 +484,7 @@ fn every_guarantee_names_an_existing_test() {
         let mut file = None;
         for span in line.split('`').skip(1).step_by(2) {
             if span.ends_with(".rs") {
-                let path = root().join(span);
+                let path = workspace().join(span);
                 file = Some(
                     std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("line {}: no {span}", at + 1)),
                 );

@@ -7,15 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api::{EndReason, ExecuteRequest, Isolation, Resources, SandboxConfig, SandboxId, SandboxState};
+use api::{EndReason, ExecuteRequest, Resources, SandboxConfig, SandboxId, SandboxState};
+use e2e::process::processor_ticks;
 use e2e::{Rig, RigOptions, command, config, wait_until, with_rig};
 
-fn options() -> RigOptions {
-    RigOptions { isolation: Isolation::Gvisor, ..RigOptions::default() }
-}
-
 async fn in_sandbox(test: impl AsyncFnOnce(&Rig, &SandboxId)) {
-    with_rig(options(), async |rig| {
+    with_rig(RigOptions::gvisor(), async |rig| {
         let id = rig.create().await.unwrap();
         test(rig, &id).await;
     })
@@ -28,7 +25,7 @@ async fn is_paused(rig: &Rig, id: &SandboxId) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_runs_pauses_and_terminates() {
-    let rig = Rig::new(options()).await.unwrap();
+    let rig = Rig::new(RigOptions::gvisor()).await.unwrap();
     let id = rig.create().await.unwrap();
     // This is the version of gVisor's kernel.
     assert!(rig.output(&id, "cat /proc/version").await.unwrap().starts_with("Linux version 4.4.0 "));
@@ -43,7 +40,7 @@ async fn a_sandbox_runs_pauses_and_terminates() {
     rig.engine.sandbox("test", &id).pause().await.unwrap();
     let processes = rig.host_pids(&id).unwrap();
     assert!(processes.len() >= 2, "expected at least gVisor's kernel and file server: {processes:?}");
-    let spent = || processes.iter().map(|pid| processor_time(*pid)).sum::<u64>();
+    let spent = || processes.iter().map(|pid| processor_ticks(*pid).unwrap()).sum::<u64>();
     let before = spent();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(spent(), before, "a paused sandbox used CPU time");
@@ -91,7 +88,7 @@ async fn its_processes_are_in_all_cgroups_of_the_sandbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_inside_shows_the_size_and_name_of_the_sandbox() {
-    with_rig(options(), async |rig| {
+    with_rig(RigOptions::gvisor(), async |rig| {
         for memory_mb in [512, 1024] {
             let resources = Resources { cpu: 1, memory_mb, disk_mb: 512 };
             let config = SandboxConfig { resources, ..config() };
@@ -132,12 +129,6 @@ async fn the_lack_of_extended_attributes_is_no_error_of_programs() {
         assert_eq!(rig.perl(id, &script).await.unwrap(), "asked\n");
     })
     .await;
-}
-
-fn processor_time(pid: i32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let after_name = stat.rsplit(')').next().unwrap();
-    after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,7 +185,7 @@ async fn forbidden_calls_are_refused() {
 /// Other processes can connect to the daemon as the agent does, but without its token nothing follows.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_processes_cannot_impersonate_the_agent() {
-    let rig = Rig::new(options()).await.unwrap();
+    let rig = Rig::new(RigOptions::gvisor()).await.unwrap();
     let id = rig.create().await.unwrap();
     let script = r#"
         for my $path ('/dev/sandbox-agent', '/proc/1/exe', '/proc/1/mem') {
@@ -357,7 +348,7 @@ fn user_of(pid: i32) -> u32 {
 /// The host's kernel kills gVisor's, and with it all processes of the sandbox.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_exceeds_the_memory_names_the_limit() {
-    with_rig(options(), async |rig| {
+    with_rig(RigOptions::gvisor(), async |rig| {
         let resources = Resources { cpu: 1, memory_mb: 512, disk_mb: 64 };
         let config = SandboxConfig { resources, ..config() };
         let created = rig.engine.create("test", config, rig.template.clone(), None).await.unwrap();
@@ -379,7 +370,7 @@ async fn a_command_that_exceeds_the_memory_names_the_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exhaustion_is_limited_to_the_sandbox() {
-    with_rig(options(), async |rig| {
+    with_rig(RigOptions::gvisor(), async |rig| {
         let resources = Resources { cpu: 1, memory_mb: 512, disk_mb: 64 };
         let config = SandboxConfig { resources, ..config() };
         let id =

@@ -12,10 +12,6 @@ use e2e::{Rig, RigOptions, wait_until, with_rig};
 use engine::{DetachedRequest, EngineError, ExecutionState, OutputEvent, Processes, Status, TerminalSize};
 use rules::{OutputPosition, SnapshotRequest};
 
-fn options() -> RigOptions {
-    RigOptions { isolation: Isolation::Gvisor, ..RigOptions::default() }
-}
-
 async fn status(rig: &Rig, id: &SandboxId) -> Status {
     rig.engine.sandbox("test", id).status().await.unwrap()
 }
@@ -81,7 +77,7 @@ async fn check_counter(rig: &Rig, id: &SandboxId, before: &(String, u64)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_continue_where_they_were() {
-    let rig = Rig::new(options()).await.unwrap();
+    let rig = Rig::new(RigOptions::gvisor()).await.unwrap();
     let id = rig.create().await.unwrap();
     start_counter(&rig, &id).await;
     rig.output(&id, "echo written > unsynced; mkdir -p /dev/shm; echo memory > /dev/shm/file").await.unwrap();
@@ -137,7 +133,7 @@ async fn processes_continue_where_they_were() {
 /// What a process can hold open must not keep the sandbox from being stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn open_descriptors_of_all_kinds_are_stored() {
-    with_rig(options(), async |rig| {
+    with_rig(RigOptions::gvisor(), async |rig| {
         let id = rig.create().await.unwrap();
         let holder = r#"
             use Socket; use Fcntl; use IO::Handle; use POSIX;
@@ -188,7 +184,7 @@ async fn open_descriptors_of_all_kinds_are_stored() {
 /// Its client keeps following, and misses nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn detached_executions_and_terminals_continue() {
-    with_rig(options(), async |rig| {
+    with_rig(RigOptions::gvisor(), async |rig| {
         let id = rig.create().await.unwrap();
         let sandbox = rig.engine.sandbox("test", &id);
         for terminal in [None, TerminalSize::new(80, 24)] {
@@ -219,7 +215,7 @@ async fn detached_executions_and_terminals_continue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_wake_keeps_what_is_stored() {
-    with_rig(options(), async |rig| {
+    with_rig(RigOptions::gvisor(), async |rig| {
         let id = rig.create().await.unwrap();
         start_counter(rig, &id).await;
         let before = ask(rig, &id).await;
@@ -261,7 +257,7 @@ async fn a_failed_wake_keeps_what_is_stored() {
 /// A create from a damaged snapshot fails and leaves nothing. The next one uses the same bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_snapshot_is_not_used() {
-    with_rig(options(), async |rig| {
+    with_rig(RigOptions::gvisor(), async |rig| {
         let id = rig.create().await.unwrap();
         start_counter(rig, &id).await;
         let before = ask(rig, &id).await;
@@ -295,7 +291,7 @@ async fn a_damaged_snapshot_is_not_used() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_sandbox_is_hibernated_after_a_while() {
-    with_rig(RigOptions { hibernate_after_ms: 300, ..options() }, async |rig| {
+    with_rig(RigOptions { hibernate_after_ms: 300, ..RigOptions::gvisor() }, async |rig| {
         let id = rig.create().await.unwrap();
         start_counter(rig, &id).await;
         let before = ask(rig, &id).await;
@@ -310,7 +306,7 @@ async fn a_paused_sandbox_is_hibernated_after_a_while() {
 /// gVisor would end a sandbox with such a file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_file_in_use_keeps_the_sandbox_in_memory() {
-    with_rig(RigOptions { hibernate_after_ms: 100, ..options() }, async |rig| {
+    with_rig(RigOptions { hibernate_after_ms: 100, ..RigOptions::gvisor() }, async |rig| {
         for hold in [
             "exec 3> gone; rm gone; exec sleep 1000",
             "mkdir gone; cd gone; rmdir ../gone; exec sleep 1000",
@@ -349,7 +345,8 @@ async fn a_deleted_file_in_use_keeps_the_sandbox_in_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_are_not_hibernated() {
-    let options = RigOptions { isolation: Isolation::Container, hibernate_after_ms: 100, ..options() };
+    let options =
+        RigOptions { isolation: Isolation::Container, hibernate_after_ms: 100, ..RigOptions::gvisor() };
     with_rig(options, async |rig| {
         let id = rig.create().await.unwrap();
         let sandbox = rig.engine.sandbox("test", &id);
@@ -401,7 +398,8 @@ fn memory_mb(rig: &Rig, id: &SandboxId) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_memory_of_paused_containers_moves_to_swap() {
-    let options = RigOptions { isolation: Isolation::Container, hibernate_after_ms: 100, ..options() };
+    let options =
+        RigOptions { isolation: Isolation::Container, hibernate_after_ms: 100, ..RigOptions::gvisor() };
     with_rig(options, async |rig| {
         let _swap = Swap::on(rig.data.join("swap"), 256);
         let id = rig.create().await.unwrap();

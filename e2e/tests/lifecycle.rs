@@ -17,14 +17,10 @@ async fn create_with(rig: &Rig, config: SandboxConfig) -> Result<SandboxId, Engi
     Ok(rig.engine.create("test", config, rig.template.clone(), None).await?.record.id.clone())
 }
 
-async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
-    rig.engine.sandbox("test", id).status().await.unwrap().state()
-}
-
 /// Waits until a sandbox is in a state. Reading the state is not activity of the sandbox.
 async fn wait_for_state(rig: &Rig, id: &SandboxId, wanted: SandboxState) {
     let begin = Instant::now();
-    while state(rig, id).await != wanted {
+    while rig.state(id).await.unwrap() != wanted {
         assert!(begin.elapsed() < PATIENCE, "{id} does not become {wanted}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -225,10 +221,10 @@ async fn a_paused_sandbox_does_not_run_and_a_command_resumes_it() {
             panic!("it was resumed")
         };
         assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
-        assert_eq!(state(rig, &id).await, SandboxState::Paused);
+        assert_eq!(rig.state(&id).await.unwrap(), SandboxState::Paused);
 
         let ticks: u64 = rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse().unwrap();
-        assert_eq!(state(rig, &id).await, SandboxState::Running);
+        assert_eq!(rig.state(&id).await.unwrap(), SandboxState::Running);
         while rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse::<u64>().unwrap() <= ticks {}
         let refused = rig.engine.sandbox("test", &id).resume().await.unwrap_err();
         assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
@@ -263,7 +259,7 @@ async fn a_pause_stops_the_lifetime_and_its_end_kills_commands() {
         let id = create_with(rig, SandboxConfig { timeout_ms: 1500, ..config() }).await.unwrap();
         rig.engine.sandbox("test", &id).pause().await.unwrap();
         tokio::time::sleep(Duration::from_millis(2000)).await;
-        assert_eq!(state(rig, &id).await, SandboxState::Paused);
+        assert_eq!(rig.state(&id).await.unwrap(), SandboxState::Paused);
         let result = rig.run(&id, "echo said; sleep 4313").await.unwrap();
         assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
         assert_eq!(result.stdout, "said\n");

@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use api::{Resources, SandboxConfig, SandboxId};
-use e2e::service::{Client, Service, ServiceOptions};
+use e2e::service::{Client, SANDBOXES, Service, ServiceOptions};
 use e2e::{PATIENCE, Rig, RigOptions, config, wait_until, with_rig};
 use serde_json::json;
 use skip::skipped;
@@ -155,7 +155,6 @@ async fn a_sandbox_sees_its_own_limits() {
     .await;
 }
 
-const SANDBOXES: &str = "/v1/sandboxes";
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A service with the default setting of lxcfs.
@@ -320,9 +319,7 @@ const HOLD: &str = "
 const LXCFS_MAX_MB: u64 = 320;
 
 fn memory_mb(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    e2e::process::peak_kb(pid).unwrap() / 1024
 }
 
 /// Each open file takes memory of lxcfs, which is charged to nobody. All files of this test would take 600 MB.

@@ -29,10 +29,6 @@ async fn assert_marked(rig: &Rig, id: &SandboxId, pid: u32) {
     assert_eq!(found, "kept\nalive\n", "{id}");
 }
 
-async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
-    rig.engine.sandbox("test", id).status().await.unwrap().state()
-}
-
 async fn events(rig: &Rig, id: &SandboxId) -> Vec<store::Event> {
     rig.lifecycle_events(id).await.unwrap()
 }
@@ -163,8 +159,8 @@ async fn an_uncommitted_pause_and_resume_are_rolled_back() {
     assert_eq!(rig.recovered, Recovered { running: 1, paused: 1, ..Recovered::default() });
     assert_eq!(rig.driver.inspect(&running).await.unwrap(), Presence::Running);
     assert_eq!(rig.driver.inspect(&paused).await.unwrap(), Presence::Paused);
-    assert_eq!(state(&rig, &running).await, SandboxState::Running);
-    assert_eq!(state(&rig, &paused).await, SandboxState::Paused);
+    assert_eq!(rig.state(&running).await.unwrap(), SandboxState::Running);
+    assert_eq!(rig.state(&paused).await.unwrap(), SandboxState::Paused);
     // The operations were not reported, so their rollback is not reported either.
     assert_eq!(events(&rig, &running).await, events_of_running);
     assert_eq!(events(&rig, &paused).await, events_of_paused);
@@ -205,7 +201,7 @@ async fn after_a_reboot_sandboxes_are_paused_and_can_be_resumed() {
     let (_, used) = rig.engine.capacity();
     assert_eq!((used.cpu, used.memory_mb, used.disk_mb), (0, 0, 3 * 5120));
     for id in [&running, &paused, &elsewhere] {
-        assert_eq!(state(&rig, id).await, SandboxState::Paused);
+        assert_eq!(rig.state(id).await.unwrap(), SandboxState::Paused);
         let last = events(&rig, id).await.pop().unwrap();
         assert_eq!((last.kind.as_str(), &last.data["message"]), ("sandbox.error", &LOST.into()));
     }
@@ -364,7 +360,7 @@ async fn a_damaged_disk_is_repaired_and_an_irreparable_one_refused() {
     };
     assert!(matches!(error, engine::EngineError::Backend(_)), "{error:?}");
     // It stays paused and releases the reserved capacity.
-    assert_eq!(state(&rig, &ruined).await, SandboxState::Paused);
+    assert_eq!(rig.state(&ruined).await.unwrap(), SandboxState::Paused);
     assert_eq!(rig.engine.capacity().1.cpu, 2);
     assert_on_host(&rig, &[&damaged], &[&ruined]).await;
     rig.engine.sandbox("test", &ruined).terminate("request").await.unwrap();

@@ -28,7 +28,7 @@ mod templates;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,7 @@ use skip::skipped;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn program() -> PathBuf {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx").canonicalize();
-    path.unwrap_or_else(|_| panic!("no target/bin/sbx: run './dev build' first"))
+    e2e::sbx().unwrap()
 }
 
 /// A user of `sbx` with a service, an account and an empty home directory.
@@ -59,7 +58,7 @@ impl TestUser {
     async fn with_options(options: &ServiceOptions) -> Self {
         let service = Service::start(options).await.unwrap();
         let account = service.account().await.unwrap();
-        let key = account.authorization().trim_start_matches("Bearer ").to_owned();
+        let key = account.key().to_owned();
         Self { service, home: tempfile::tempdir().unwrap(), key }
     }
 

@@ -105,7 +105,7 @@ async fn a_shell_supports_editors_and_resizing_and_survives_the_daemon() {
     let client = service.account().await.unwrap();
     let id = sandbox(&client).await;
     let dir = tempfile::tempdir().unwrap();
-    let key = client.authorization().trim_start_matches("Bearer ").to_owned();
+    let key = client.key().to_owned();
     let window = Window::open(
         dir.path(),
         &[
@@ -115,7 +115,7 @@ async fn a_shell_supports_editors_and_resizing_and_survives_the_daemon() {
             ("HOME", dir.path().display().to_string()),
         ],
     );
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx").canonicalize().unwrap();
+    let program = e2e::sbx().unwrap();
     window.line("PS1='out'':side> '");
     window.wait_for("out:side>").await;
     window.line(&format!("clear; {} shell {id}", program.display()));

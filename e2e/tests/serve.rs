@@ -483,7 +483,7 @@ async fn metrics_count_requests_and_refusals() {
         client.get(&format!("/v1/sandboxes/{id}")).await.unwrap();
     }
     service.client("nonsense").unwrap().get("/v1/sandboxes").await.unwrap();
-    let text = metrics(&service).await;
+    let text = service.read_metrics().await.unwrap();
     for wanted in [
         "sandboxd_sandboxes{state=\"running\"} 1",
         "sandboxd_created_total{source=\"cold\"} 1",
@@ -514,15 +514,6 @@ async fn metrics_count_requests_and_refusals() {
     };
     assert!(is_counted("200") && is_counted("429"), "{text}");
     assert!(!text.contains(&id) && !text.contains(&key), "the metrics contain an id or a key");
-}
-
-async fn metrics(service: &Service) -> String {
-    let mut stream = tokio::net::TcpStream::connect(service.metrics).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
-    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-    text
 }
 
 /// The log contains no secrets except the line with the first key.
@@ -635,7 +626,7 @@ async fn a_daemon_whose_log_lost_its_reader_goes_on() {
     for _ in 0..3 {
         assert_eq!(client.get("/v1/sandboxes").await.unwrap().status, 401);
     }
-    let text = metrics(&service).await;
+    let text = service.read_metrics().await.unwrap();
     let lost = text.lines().find_map(|line| line.strip_prefix("sandboxd_log_lines_lost_total "));
     assert!(lost.is_some_and(|lost| lost.parse::<u64>().unwrap() > 0), "{text}");
     assert!(daemon.0.try_wait().unwrap().is_none(), "the daemon has ended");

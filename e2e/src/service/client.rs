@@ -79,6 +79,11 @@ impl Client {
         self.authorization.as_deref().unwrap_or_default()
     }
 
+    /// The key; empty without one.
+    pub fn key(&self) -> &str {
+        self.authorization().strip_prefix("Bearer ").unwrap_or_default()
+    }
+
     pub fn call(&self, method: Method, path: &str) -> Call<'_> {
         Call { client: self, method, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() }
     }

@@ -77,7 +77,8 @@ pub async fn read_answer(from: &mut (impl AsyncRead + Unpin)) -> Result<HttpResp
     tokio::time::timeout(TIMEOUT, read(from)).await.context("there was no response in time")?
 }
 
-async fn read_head(from: &mut (impl AsyncRead + Unpin)) -> Result<String> {
+/// Reads the head of a response.
+pub async fn read_head(from: &mut (impl AsyncRead + Unpin)) -> Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         ensure!(head.len() < MAX_BYTES, "the head is too long");

@@ -9,9 +9,7 @@ use crate::{in_sandbox, wait_until};
 
 /// The resident memory of this process with all its tests.
 fn resident_mb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    e2e::process::resident_kb(std::process::id()).unwrap() / 1024
 }
 
 /// Memory that concurrent tests may use.
@@ -90,9 +88,7 @@ async fn a_timeout_applies_without_a_reader() {
 
 /// The CPU time of a process in ticks; 0 if it has ended.
 fn processor_time(pid: i32) -> u64 {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0 };
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+    e2e::process::processor_ticks(pid).unwrap_or(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::{root, text};
+use crate::{text, workspace};
 
 /// A directory with a configuration file.
 struct Configuration(TempDir);
@@ -26,7 +26,7 @@ impl Configuration {
     /// As `sandboxd`, with these variables.
     fn sandboxd_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
         // starts: sandboxd
-        let mut command = Command::new(root().join("target/bin/sandboxd"));
+        let mut command = Command::new(workspace().join("target/bin/sandboxd"));
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).current_dir("/");
         command.envs(variables.iter().copied());
         command.args(arguments).arg("--config").arg(self.file()).stdin(Stdio::null());
@@ -213,7 +213,7 @@ fn a_reader_that_stops_early_is_no_failure() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     // starts: sandboxd
-    let mut command = Command::new(root().join("target/bin/sandboxd"));
+    let mut command = Command::new(workspace().join("target/bin/sandboxd"));
     command.args(["config", "reference"]).stdin(Stdio::null()).stdout(writer);
     let output = command.output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));

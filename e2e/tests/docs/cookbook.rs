@@ -12,29 +12,32 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::skip::skipped;
-use crate::{document, root, text};
+use crate::{document, text, workspace};
 
 const TIMEOUT: Duration = Duration::from_secs(240);
 const E2B_TEST: &str = include_str!("../e2b/readme.rs");
 
 /// A program of the cookbook with the settings of a service. `None` if its interpreter is not installed.
 async fn program(service: &Service, name: &str) -> Option<Command> {
-    let file = root().join("docs/cookbook").join(name);
+    let file = workspace().join("docs/cookbook").join(name);
     let interpreter = match file.extension().and_then(|extension| extension.to_str()) {
         Some("sh") => "bash".into(),
-        _ => root().join("target/venv-sdk/bin/python"),
+        _ => workspace().join("target/venv-sdk/bin/python"),
     };
     if interpreter.is_absolute() && !interpreter.exists() {
         skipped("cookbook", "target/venv-sdk is missing; './dev test' installs it");
         return None;
     }
-    let key = service.account().await.unwrap().authorization().replace("Bearer ", "");
+    let key = service.account().await.unwrap().key().to_owned();
     // starts: target/venv-sdk/bin/python, bash, sbx
     let mut command = Command::new(interpreter);
     command
         .arg(file)
-        .env("PATH", format!("{}:{}", root().join("target/bin").display(), std::env::var("PATH").unwrap()))
-        .env("PYTHONPATH", root().join("sdk/python/src"))
+        .env(
+            "PATH",
+            format!("{}:{}", workspace().join("target/bin").display(), std::env::var("PATH").unwrap()),
+        )
+        .env("PYTHONPATH", workspace().join("sdk/python/src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("SANDBOXD_URL", format!("https://{}", service.address))
         .env("SANDBOXD_API_KEY", key)
@@ -212,7 +215,7 @@ fn programs_in_sandboxes_trust_the_authority_of_a_company() {
 fn every_program_of_the_cookbook_is_in_its_index_and_has_a_test() {
     let index = document("docs/cookbook/README.md");
     let mut programs = 0;
-    for entry in std::fs::read_dir(root().join("docs/cookbook")).unwrap() {
+    for entry in std::fs::read_dir(workspace().join("docs/cookbook")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if name == "README.md" {
             continue;

@@ -8,7 +8,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::skip::skipped;
-use crate::{root, service, stop, text};
+use crate::{service, stop, text, workspace};
 
 /// The page at /docs needs no key, loads nothing from other hosts, and shows all endpoints and schemas of the OpenAPI document.
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +53,7 @@ async fn the_start_page_leads_on() {
         anybody.call(Method::GET, "/").header("accept", "text/html,*/*;q=0.8").send().await.unwrap();
     assert_eq!((browser.status, browser.text()), (200, page.clone()));
     assert!(page.contains(&format!("version {}", env!("CARGO_PKG_VERSION"))), "{page}");
-    let key = service.account().await.unwrap().authorization().replace("Bearer ", "");
+    let key = service.account().await.unwrap().key().to_owned();
     let data = service.layout.data.canonicalize().unwrap();
     for secret in [key.as_str(), data.to_str().unwrap(), "<script>"] {
         assert!(!page.contains(secret), "{page}");
@@ -86,7 +86,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 /// The page as its scripts render it; `None` if node is not installed.
 fn render(dir: &Path) -> Option<Value> {
-    let output = Command::new("node").arg(root().join("e2e/tests/support/page.js")).arg(dir).output().ok()?;
+    let output =
+        Command::new("node").arg(workspace().join("e2e/tests/support/page.js")).arg(dir).output().ok()?;
     assert!(output.status.success(), "{}", text(&output.stderr));
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }

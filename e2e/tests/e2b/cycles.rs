@@ -1,6 +1,5 @@
 //! Many sandboxes leave nothing on the host. `./dev e2b-soak` runs more cycles.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use e2e::{Expected, wait_for_resources};
@@ -17,11 +16,7 @@ const SPARE_MEMORY_KB: u64 = 64 << 10;
 
 /// Open files, and resident memory in KB, of the daemon.
 fn resources(e2b: &E2bService) -> (usize, u64) {
-    let proc = PathBuf::from(format!("/proc/{}", e2b.service.pid().unwrap()));
-    let status = std::fs::read_to_string(proc.join("status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    let kilobytes = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    (std::fs::read_dir(proc.join("fd")).unwrap().count(), kilobytes)
+    (e2b.service.open_files().unwrap(), e2b.service.resident_kb().unwrap())
 }
 
 async fn run_cycles(e2b: &E2bService, count: u32) -> Option<()> {

@@ -15,6 +15,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use e2e::service::{Service, ServiceOptions};
+use e2e::workspace;
 use tokio::process::Command;
 
 const ACCOUNT: &str = "e2b";
@@ -26,10 +27,6 @@ const BASE_SOURCE: &str =
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(80);
 /// Pinned releases of each package in `dev.d/e2b.sh`.
 const VERSIONS: usize = 3;
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
 
 fn program(name: &str) -> PathBuf {
     workspace().join("e2e/tests/e2b/programs").join(name)

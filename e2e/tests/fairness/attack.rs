@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use e2e::service::{Client, Event, Events, Service};
+use e2e::service::{Client, Event, Events, SANDBOXES, Service};
 use hyper::Method;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use crate::programs::program;
 use crate::victim::{body, text};
 
-pub const SANDBOXES: &str = "/v1/sandboxes";
 /// How long a program may take before the measurement begins without its report.
 const TAKING: Duration = Duration::from_secs(25);
 /// Longer than every attack.

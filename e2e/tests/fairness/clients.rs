@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use e2e::service::{Client, Service};
+use e2e::service::{Client, SANDBOXES, Service};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 
-use crate::attack::{Attacker, SANDBOXES, Work};
+use crate::attack::{Attacker, Work};
 use crate::outside::{LEARNT, PREFIX};
 use crate::programs::{BUSY, CONNECTIONS};
 use crate::victim::text;
@@ -136,7 +136,7 @@ pub fn outputs(attacker: &mut Attacker) -> Work<'_> {
 pub fn terminals(attacker: &mut Attacker) -> Work<'_> {
     Box::pin(async {
         let ids = sandboxes(attacker, 2).await?;
-        let key = attacker.client.authorization().trim_start_matches("Bearer ").to_owned();
+        let key = attacker.client.key().to_owned();
         let builder = sandboxd_client::Client::builder().url(format!("https://{}", attacker.service.address));
         let library =
             builder.key(key).retries(0).certificate_file(attacker.service.certificate_file()?).build()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::service::{Client, Service, small, with};
+use e2e::service::{Client, SANDBOXES, Service, small, with};
 use http_body_util::{BodyExt, Empty};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
@@ -17,7 +17,6 @@ use crate::figures::{Operation, Samples};
 use crate::outside::Outside;
 use crate::programs::{self, program};
 
-const SANDBOXES: &str = "/v1/sandboxes";
 /// An operation that takes longer counts as refused.
 const TIMEOUT: Duration = Duration::from_secs(90);
 const FILE_BYTES: usize = 4 << 20;
@@ -51,7 +50,7 @@ impl Victim {
         let client = service.account().await?;
         let created = client.post(SANDBOXES, &body(isolation)).await?.is(201)?;
         let id = text(&created["id"])?;
-        let key = client.authorization().trim_start_matches("Bearer ").to_owned();
+        let key = client.key().to_owned();
         let library = sandboxd_client::Client::builder()
             .url(format!("https://{}", service.address))
             .key(key)

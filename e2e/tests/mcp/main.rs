@@ -6,11 +6,12 @@
 #[path = "../support/skip.rs"]
 mod skip;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use e2e::service::{Client, Service, ServiceOptions};
+use e2e::{sbx, workspace};
 use rustix::process::Signal;
 use serde_json::Value;
 use skip::skipped;
@@ -20,16 +21,6 @@ const MODERN: &str = "2026-07-28";
 /// File descriptors that the daemon may have more after many calls: idle connections and timers.
 const SPARE_FILES: usize = 40;
 const SPARE_MEMORY_KB: u64 = 64 << 10;
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
-fn sbx() -> PathBuf {
-    let path = workspace().join("target/bin/sbx");
-    assert!(path.exists(), "no target/bin/sbx: run './dev build' first");
-    path
-}
 
 /// A service, an account, and what the clients' programs read from the environment.
 struct McpService {
@@ -43,14 +34,14 @@ impl McpService {
     async fn start(options: &ServiceOptions) -> Self {
         let service = Service::start(options).await.unwrap();
         let account = service.account().await.unwrap();
-        let key = account.authorization().trim_start_matches("Bearer ").to_owned();
+        let key = account.key().to_owned();
         Self { service, account, key, home: tempfile::tempdir().unwrap() }
     }
 
     fn environment(&self, command: &mut Command) {
         let certificate = self.service.certificate_file().unwrap();
         command
-            .env("MCP_COMMAND", sbx())
+            .env("MCP_COMMAND", sbx().unwrap())
             .env("MCP_URL", format!("https://{}/mcp", self.service.address))
             .env("SANDBOXD_URL", format!("https://{}", self.service.address))
             .env("SANDBOXD_API_KEY", &self.key)
@@ -90,11 +81,7 @@ impl McpService {
 
     /// Open files, and resident memory in KB, of the daemon.
     fn resources(&self) -> (usize, u64) {
-        let proc = PathBuf::from(format!("/proc/{}", self.service.pid().unwrap()));
-        let status = std::fs::read_to_string(proc.join("status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        let kilobytes = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        (std::fs::read_dir(proc.join("fd")).unwrap().count(), kilobytes)
+        (self.service.open_files().unwrap(), self.service.resident_kb().unwrap())
     }
 }
 
@@ -179,7 +166,7 @@ async fn the_inspector_lists_and_calls_tools() {
         let mut command = Command::new(folder.join("node_modules/.bin/mcp-inspector")); // starts: node
         command.arg("--cli");
         if stdio {
-            command.args([sbx().to_str().unwrap(), "mcp"]);
+            command.args([sbx().unwrap().to_str().unwrap(), "mcp"]);
             for name in ["SANDBOXD_URL", "SANDBOXD_API_KEY", "SANDBOXD_CERTIFICATE", "HOME"] {
                 let mut probe = Command::new("true");
                 mcp.environment(&mut probe);
@@ -239,7 +226,7 @@ async fn five_hundred_calls_in_a_session_leave_nothing_behind() {
 /// A session over stdio with an unnamed sandbox.
 fn stdio_session(mcp: &McpService) -> (std::process::Child, std::process::ChildStdin) {
     use std::io::{BufRead, Write};
-    let mut command = Command::new(sbx()); // starts: sbx
+    let mut command = Command::new(sbx().unwrap()); // starts: sbx
     mcp.environment(&mut command);
     let mut child = command
         .args(["mcp", "--lifetime", "10s"])

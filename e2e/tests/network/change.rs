@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use e2e::internet::StreamMode;
 use serde_json::{Value, json};
 
-use crate::guest::{Guest, python};
+use crate::guest::{Guest, holds_echo, holds_stream, python};
 use crate::{shared_net, wait_until};
 
 const CUT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -18,24 +18,6 @@ fn holds_tls(name: &str) -> String {
          s.send(request('{name}', end='keep-alive')); assert b'hello' in s.recv(9999)\nprint('begun', flush=True)\n\
          try:\n    got = s.recv(1)\n    print('closed' if not got else got)\nexcept ConnectionError:\n    print('cut')\n\
          except TimeoutError:\n    print('still there')"
-    ))
-}
-
-/// An endless download; reports when it stops.
-fn holds_stream(name: &str, port: u16) -> String {
-    python(&format!(
-        "s = tcp('{name}', {port}, 3); s.send(request('{name}')); s.recv(99)\nprint('begun', flush=True)\n\
-         end = time.time() + 50\ntry:\n    while time.time() < end:\n        if not s.recv(9999): print('closed'); break\n    \
-         else: print('still there')\nexcept (ConnectionError, TimeoutError):\n    print('cut')"
-    ))
-}
-
-/// Exchanges datagrams; reports when no answer arrives.
-fn holds_echo(name: &str) -> String {
-    python(&format!(
-        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.5); s.connect(('{name}', 7))\n\
-         s.send(b'x'); s.recv(9)\nprint('begun', flush=True)\nend = time.time() + 50\n\
-         try:\n    while time.time() < end:\n        s.send(b'x'); s.recv(9); time.sleep(0.02)\n    print('still there')\nexcept OSError:\n    print('cut')"
     ))
 }
 

@@ -165,6 +165,24 @@ impl<'a> Guest<'a> {
     }
 }
 
+/// An endless download; reports when it stops.
+pub fn holds_stream(host: &str, port: u16) -> String {
+    python(&format!(
+        "s = tcp('{host}', {port}, 3); s.send(request('{host}')); s.recv(99)\nprint('begun', flush=True)\n\
+         end = time.time() + 50\ntry:\n    while time.time() < end:\n        if not s.recv(9999): print('closed'); break\n    \
+         else: print('still there')\nexcept (ConnectionError, TimeoutError):\n    print('cut')"
+    ))
+}
+
+/// Exchanges datagrams; reports when no answer arrives.
+pub fn holds_echo(host: &str) -> String {
+    python(&format!(
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.5); s.connect(('{host}', 7))\n\
+         s.send(b'x'); s.recv(9)\nprint('begun', flush=True)\nend = time.time() + 50\n\
+         try:\n    while time.time() < end:\n        s.send(b'x'); s.recv(9); time.sleep(0.02)\n    print('still there')\nexcept OSError:\n    print('cut')"
+    ))
+}
+
 /// A Python program as a command, with common imports.
 pub fn python(program: &str) -> String {
     format!("python3 - <<'END_OF_PROGRAM'\n{PRELUDE}\n{program}\nEND_OF_PROGRAM")

@@ -25,13 +25,12 @@ mod spoofing;
 use std::sync::{Arc, Weak};
 
 use e2e::internet::{self, Internet, RESOLVER, Site};
-use e2e::service::{Service, ServiceOptions};
+use e2e::service::{SANDBOXES, Service, ServiceOptions, text};
 use e2e::wait_until;
 use guest::Guest;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-const SANDBOXES: &str = "/v1/sandboxes";
 /// The host of package files, to which the indexes point.
 const FILES: &str = "files.web.example";
 
@@ -90,8 +89,4 @@ async fn shared_net() -> Arc<TestNet> {
     let net = Arc::new(TestNet::new(ServiceOptions::default()).await);
     *shared = Arc::downgrade(&net);
     net
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
 }

@@ -8,7 +8,7 @@ use e2e::internet::{DnsAnswer, StreamMode};
 use e2e::service::ServiceOptions;
 use serde_json::{Value, json};
 
-use crate::guest::{Guest, python};
+use crate::guest::{Guest, holds_echo, holds_stream, python};
 use crate::{TestNet, shared_net};
 
 const CUT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -126,23 +126,6 @@ async fn no_list_opens_a_closed_address() {
     }
 }
 
-/// An endless download from an address; reports when it stops.
-fn holds_stream(host: &str) -> String {
-    python(&format!(
-        "s = tcp('{host}', 8000, 3); s.send(request('{host}')); s.recv(99)\nprint('begun', flush=True)\n\
-         end = time.time() + 50\ntry:\n    while time.time() < end:\n        if not s.recv(9999): print('closed'); break\n    \
-         else: print('still there')\nexcept (ConnectionError, TimeoutError):\n    print('cut')"
-    ))
-}
-
-fn holds_echo(address: Ipv4Addr) -> String {
-    python(&format!(
-        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.5); s.connect(('{address}', {ECHO}))\n\
-         s.send(b'x'); s.recv(9)\nprint('begun', flush=True)\nend = time.time() + 50\n\
-         try:\n    while time.time() < end:\n        s.send(b'x'); s.recv(9); time.sleep(0.02)\n    print('still there')\nexcept OSError:\n    print('cut')"
-    ))
-}
-
 #[tokio::test]
 async fn a_change_of_the_lists_cuts_connections() {
     let net = shared_net().await;
@@ -168,12 +151,14 @@ async fn a_change_of_the_lists_cuts_connections() {
         ),
     ] {
         let guest = Guest::new(&net, before.clone()).await;
-        let mut cut = vec![guest.start(&holds_stream(&held)).await];
+        let mut cut = vec![guest.start(&holds_stream(&held, 8000)).await];
         if held == removed.to_string() {
-            cut.push(guest.start(&holds_echo(removed)).await);
+            cut.push(guest.start(&holds_echo(&removed.to_string())).await);
         }
-        let mut stay =
-            vec![guest.start(&holds_stream(&kept.to_string())).await, guest.start(&holds_echo(kept)).await];
+        let mut stay = vec![
+            guest.start(&holds_stream(&kept.to_string(), 8000)).await,
+            guest.start(&holds_echo(&kept.to_string())).await,
+        ];
         guest.patch(after.clone()).await;
         let begin = Instant::now();
         for stream in &mut cut {

@@ -35,7 +35,7 @@ fn options() -> ServiceOptions {
 async fn passes_with(options: &ServiceOptions, mut command: Command) -> String {
     let service = Service::start(options).await.unwrap();
     let client = service.account().await.unwrap();
-    let key = client.authorization().strip_prefix("Bearer ").unwrap();
+    let key = client.key();
     let temporary = tempfile::tempdir().unwrap();
     command
         .env("TMPDIR", temporary.path())

@@ -15,7 +15,7 @@ use crate::{
 async fn a_missing_or_invalid_key_is_unauthorized() {
     let (service, client) = user().await;
     let id = create_sandbox(&client).await;
-    let good = client.authorization().strip_prefix("Bearer ").unwrap().to_owned();
+    let good = client.key().to_owned();
     let mut wrong_end = good.clone();
     let last = if wrong_end.pop() == Some('0') { '1' } else { '0' };
     wrong_end.push(last);
@@ -65,7 +65,7 @@ async fn a_missing_or_invalid_key_is_unauthorized() {
 #[tokio::test]
 async fn the_scheme_is_case_insensitive() {
     let (_service, client) = user().await;
-    let key = client.authorization().strip_prefix("Bearer ").unwrap().to_owned();
+    let key = client.key().to_owned();
     for scheme in ["bearer", "BEARER"] {
         let client = client.with_authorization(&format!("{scheme} {key}"));
         client.get(SANDBOXES).await.unwrap().is(200).unwrap();
@@ -142,10 +142,7 @@ async fn a_revoked_key_is_refused_within_a_second() {
     let output = service.program().unwrap().args(["key", "list", "--json"]).output().unwrap();
     let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        !printed.contains(client.authorization().strip_prefix("Bearer ").unwrap()),
-        "the list contains a secret"
-    );
+    assert!(!printed.contains(client.key()), "the list contains a secret");
     let account_keys: Vec<&Value> =
         listed.as_array().unwrap().iter().filter(|key| key["account"] == "revoked").collect();
     assert_eq!(account_keys.len(), 2);
@@ -197,7 +194,7 @@ async fn the_first_start_creates_a_key() {
 async fn secrets_are_not_in_log_or_database() {
     let service = Service::start(&ServiceOptions::default().with("log", "level", "\"debug\"")).await.unwrap();
     let client = service.account().await.unwrap();
-    let key = client.authorization().strip_prefix("Bearer ").unwrap().to_owned();
+    let key = client.key().to_owned();
     let body = crate::with(small(), "env", json!({ "TOKEN": "hunter2-in-env" }));
     let id = text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]);
     let command = json!({ "command": "echo hunter2-in-command", "env": { "X": "hunter2-in-execute" }, "stdin": "hunter2-in-stdin" });

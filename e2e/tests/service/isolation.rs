@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::service::{Client, Service, ServiceOptions, small, with};
+use e2e::service::{Client, Service, ServiceOptions, sample, small, with};
 use serde_json::{Value, json};
 
-use crate::operations::{metrics, sample};
 use crate::{SANDBOXES, action_path, output, sandbox_path, state, text};
 
 const BOTH: [&str; 2] = ["container", "gvisor"];
@@ -49,7 +48,7 @@ async fn both_run_in_one_service_and_survive_its_restart() {
     for body in [small(), isolated("auto")] {
         assert_eq!(isolation(&client, &create(&client, body).await).await, "container");
     }
-    let shown = metrics(&service).await;
+    let shown = service.read_metrics().await.unwrap();
     for (by, count) in [("container", 3.0), ("gvisor", 1.0)] {
         let labels = [format!("isolation=\"{by}\""), "state=\"running\"".to_owned()];
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
@@ -143,7 +142,7 @@ async fn each_isolation_has_its_own_warm_pool() {
     let client = service.account().await.unwrap();
     let by_isolation = async |name: &str, by: &str, more: &str| {
         let label = format!("isolation=\"{by}\"");
-        sample(&metrics(&service).await, name, &[label.as_str(), more])
+        sample(&service.read_metrics().await.unwrap(), name, &[label.as_str(), more])
     };
     let begun = Instant::now();
     for (by, count) in [("container", 2.0), ("gvisor", 1.0)] {

@@ -25,7 +25,10 @@ mod templates;
 
 use std::sync::{Arc, Weak};
 
-use e2e::service::{Client, Events, Service, ServiceOptions, small, with};
+use e2e::service::{
+    Client, Events, SANDBOXES, Service, ServiceOptions, action_path, number, output, run_command,
+    sandbox_path, small, state, text, with,
+};
 use e2e::wait_until;
 use hyper::Method;
 use serde_json::{Value, json};
@@ -34,7 +37,6 @@ use tokio::sync::Mutex;
 /// A well-formed id that no sandbox has.
 const UNKNOWN_ID: &str = "sb_00000000000000000000";
 const SNAPSHOTS: &str = "/v1/snapshots";
-const SANDBOXES: &str = "/v1/sandboxes";
 
 /// The service that most tests share. The last test that holds it stops it.
 async fn shared_service() -> Arc<Service> {
@@ -61,14 +63,6 @@ async fn create_sandbox(client: &Client) -> String {
     text(&sandbox["id"])
 }
 
-fn sandbox_path(id: &str) -> String {
-    format!("{SANDBOXES}/{id}")
-}
-
-fn action_path(id: &str, verb: &str) -> String {
-    format!("{SANDBOXES}/{id}/{verb}")
-}
-
 /// The id of a new snapshot.
 async fn take_snapshot(client: &Client, id: &str) -> String {
     let taken = client.post(&action_path(id, "snapshots"), &json!({})).await.unwrap().is(201).unwrap();
@@ -78,18 +72,6 @@ async fn take_snapshot(client: &Client, id: &str) -> String {
 /// The path of an execution, or of a part of it such as `/output`.
 fn execution_path(id: &str, execution: &str, part: &str) -> String {
     format!("{}/executions/{execution}{part}", sandbox_path(id))
-}
-
-/// The result of a command.
-async fn run_command(client: &Client, id: &str, body: Value) -> Value {
-    client.post(&action_path(id, "execute"), &body).await.unwrap().is(200).unwrap()
-}
-
-/// The output of a command, which must succeed.
-async fn output(client: &Client, id: &str, command: &str) -> String {
-    let result = run_command(client, id, json!({ "command": command })).await;
-    assert_eq!(result["exitCode"], 0, "{command}: {result}");
-    text(&result["stdout"])
 }
 
 /// Starts commands that run until their streams are dropped.
@@ -106,16 +88,9 @@ async fn start_sleepers(client: &Client, id: &str, count: usize) -> Vec<Events> 
     streams
 }
 
-async fn state(client: &Client, id: &str) -> String {
-    text(&client.get(&sandbox_path(id)).await.unwrap().is(200).unwrap()["state"])
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("not a whole number: {value}"))
+/// The ids of the items of a list.
+fn ids(list: &Value) -> Vec<String> {
+    list["data"].as_array().unwrap().iter().map(|item| text(&item["id"])).collect()
 }
 
 /// A timestamp in milliseconds; checks its form.

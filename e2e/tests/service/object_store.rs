@@ -9,7 +9,7 @@ use e2e::service::{Client, Service, ServiceOptions, small, with};
 use rand::RngExt;
 use serde_json::{Value, json};
 
-use crate::snapshots::processes::{ask, with_holder};
+use crate::snapshots::{ask, create_from, with_holder};
 use crate::{
     SANDBOXES, SNAPSHOTS, action_path, create_sandbox, output, rounds, sandbox_path, state, take_snapshot,
     text, wait_until,
@@ -30,11 +30,6 @@ async fn snapshot(client: &Client, id: &str) -> Value {
 
 async fn is_at(client: &Client, id: &str, storage: &str) {
     wait_until("the object store", async || snapshot(client, id).await["storage"] == storage).await;
-}
-
-async fn create_from(client: &Client, snapshot: &str) -> String {
-    let body = with(small(), "image", json!(snapshot));
-    text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"])
 }
 
 async fn delete(client: &Client, path: &str) {

@@ -4,30 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use e2e::service::{Service, ServiceOptions};
+use e2e::service::{Service, ServiceOptions, sample};
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::ports::open_port;
 use crate::{SANDBOXES, action_path, create_sandbox, wait_until};
-
-pub async fn metrics(service: &Service) -> String {
-    let mut stream = TcpStream::connect(service.metrics).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).await.unwrap();
-    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
-    response
-}
-
-/// The sum of the samples with this name and all of these labels.
-pub fn sample(metrics: &str, name: &str, labels: &[&str]) -> f64 {
-    let has_name = |line: &&str| line.starts_with(name) && line[name.len()..].starts_with(['{', ' ']);
-    let has_labels = |line: &&str| labels.iter().all(|label| line.contains(label));
-    let value = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
-    metrics.lines().filter(has_name).filter(has_labels).map(value).sum()
-}
 
 #[tokio::test]
 async fn metrics_count_operations_and_port_traffic() {
@@ -50,7 +31,7 @@ async fn metrics_count_operations_and_port_traffic() {
         .unwrap()
         .error(401, "UNAUTHORIZED")
         .unwrap();
-    let samples = metrics(&service).await;
+    let samples = service.read_metrics().await.unwrap();
     let count = |name: &str, labels: &[&str]| sample(&samples, name, labels);
     let requests = "sandboxd_http_requests_total";
     assert_eq!(count(requests, &["POST", "execute", "200"]), 3.0, "{samples}");
@@ -62,7 +43,7 @@ async fn metrics_count_operations_and_port_traffic() {
     assert_eq!(port_client.get("/status?404").await.status, 404);
     assert_eq!(port_client.get("/").await.status, 200);
     assert_eq!(port_client.without_token().get("/").await.status, 401);
-    let samples = metrics(&service).await;
+    let samples = service.read_metrics().await.unwrap();
     let count = |name: &str, labels: &[&str]| sample(&samples, name, labels);
     assert_eq!(count("sandboxd_port_requests_total", &["2xx"]), 1.0, "{samples}");
     assert_eq!(count("sandboxd_port_requests_total", &["4xx"]), 1.0, "{samples}");

@@ -7,7 +7,7 @@ mod traffic;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use e2e::service::{Client, Service};
+use e2e::service::{Client, Service, read_head};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::{http1, http2};
 use hyper::header::HeaderMap;
@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::files::operations::write;
+use crate::files::write;
 use crate::{action_path, create_sandbox, output, text, wait_until};
 
 const PROGRAM: &str = include_str!("ports/portal.pl");
@@ -161,7 +161,7 @@ impl PortClient {
     /// An open websocket, after the program's greeting.
     pub async fn websocket(&self) -> TlsStream<TcpStream> {
         let mut stream = self.raw(&self.handshake()).await;
-        let head = read_head(&mut stream).await;
+        let head = read_head(&mut stream).await.unwrap();
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         expect(&mut stream, b"hello").await;
         stream
@@ -172,14 +172,6 @@ async fn collect(response: Response<hyper::body::Incoming>) -> PortResponse {
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     PortResponse { status: head.status.as_u16(), headers: head.headers, body }
-}
-
-pub async fn read_head(stream: &mut TlsStream<TcpStream>) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.unwrap());
-    }
-    String::from_utf8(head).unwrap()
 }
 
 pub async fn expect(stream: &mut TlsStream<TcpStream>, bytes: &[u8]) {

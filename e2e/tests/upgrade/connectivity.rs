@@ -51,7 +51,7 @@ impl Ports {
             output(client, &id, &format!("setsid perl portal.pl {port} </dev/null >/dev/null 2>&1 &")).await;
             let listens = format!("curl -s -m 5 http://127.0.0.1:{port}/");
             wait_until("the program listens", async || {
-                run_command(client, &id, &listens).await["exitCode"] == 0
+                run_command(client, &id, json!({ "command": &listens })).await["exitCode"] == 0
             })
             .await;
         }
@@ -133,7 +133,9 @@ impl Policies {
 
     /// The page of a site, or an empty string if it is unreachable.
     async fn page(client: &Client, id: &str, url: &str) -> String {
-        text(&run_command(client, id, &format!("curl -sk -m 5 {url}/hello")).await["stdout"])
+        text(
+            &run_command(client, id, json!({ "command": &format!("curl -sk -m 5 {url}/hello") })).await["stdout"],
+        )
     }
 
     async fn work(&self, client: &Client) {
@@ -166,10 +168,12 @@ impl Policies {
         self.work(client).await;
         output(client, &self.open, "touch /go").await;
         wait_until("the held connection answers", async || {
-            run_command(client, &self.open, "cat /got").await["stdout"] == "again\n"
+            run_command(client, &self.open, json!({ "command": "cat /got" })).await["stdout"] == "again\n"
         })
         .await;
-        let tries = async || run_command(client, &self.strict, "wc -l < /tries").await["stdout"].clone();
+        let tries = async || {
+            run_command(client, &self.strict, json!({ "command": "wc -l < /tries" })).await["stdout"].clone()
+        };
         let before = tries().await;
         wait_until("the sandbox connects again", async || tries().await != before).await;
         let packets = installation.internet.packets().to(self.unseen.address);

@@ -18,13 +18,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use e2e::internet::{Internet, RESOLVER, Site};
-use e2e::service::{Client, Service, ServiceOptions, small, with};
+use e2e::service::{
+    Client, SANDBOXES, Service, ServiceOptions, action_path, number, output, run_command, sandbox_path,
+    small, state, text, with,
+};
 use e2e::wait_until;
 use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-const SANDBOXES: &str = "/v1/sandboxes";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -307,33 +309,9 @@ async fn create_sandbox(client: &Client, body: &Value) -> String {
     text(&client.post(SANDBOXES, body).await.unwrap().is(201).unwrap()["id"])
 }
 
-fn sandbox_path(id: &str) -> String {
-    format!("{SANDBOXES}/{id}")
-}
-
-fn action_path(id: &str, action: &str) -> String {
-    format!("{SANDBOXES}/{id}/{action}")
-}
-
 /// Sends a request that has no body and must succeed.
 async fn run_action(client: &Client, id: &str, action: &str) -> Value {
     client.post_empty(&action_path(id, action)).await.unwrap().is(200).unwrap()
-}
-
-async fn run_command(client: &Client, id: &str, command: &str) -> Value {
-    let body = json!({ "command": command });
-    client.post(&action_path(id, "execute"), &body).await.unwrap().is(200).unwrap()
-}
-
-/// The output of a command that must succeed.
-async fn output(client: &Client, id: &str, command: &str) -> String {
-    let result = run_command(client, id, command).await;
-    assert_eq!(result["exitCode"], 0, "{command}: {result}");
-    text(&result["stdout"])
-}
-
-async fn state(client: &Client, id: &str) -> String {
-    text(&client.get(&sandbox_path(id)).await.unwrap().is(200).unwrap()["state"])
 }
 
 /// Kills the first process of a sandbox, which ends all others, and waits until the daemon has noticed.
@@ -354,12 +332,4 @@ async fn read(client: &Client, id: &str, path: &str) -> Vec<u8> {
     let answer = client.get(&action_path(id, &format!("files?path={path}"))).await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.body.to_vec()
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("not an unsigned integer: {value}"))
 }

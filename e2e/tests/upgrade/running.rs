@@ -96,7 +96,9 @@ impl Running {
         assert_eq!(output(client, id, "pgrep -fxc 'sleep 4322'").await, "2\n");
         let cancelled = client.delete(&self.tree.path("")).await.unwrap().is(200).unwrap();
         assert_eq!(cancelled["signal"], "SIGKILL");
-        let none = async |command: &str| run_command(client, id, command).await["stdout"] == "0\n";
+        let none = async |command: &str| {
+            run_command(client, id, json!({ "command": command })).await["stdout"] == "0\n"
+        };
         assert!(none("pgrep -fxc 'sleep 4322'").await, "a cancelled execution has processes");
         wait_until("the command of the lost client has ended", async || {
             none("pgrep -fxc 'sleep 4321'").await

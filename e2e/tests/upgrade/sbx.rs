@@ -19,7 +19,7 @@ struct Sbx<'a> {
 impl<'a> Sbx<'a> {
     async fn new(installation: &'a Installation, version: Version) -> Self {
         let client = installation.service.account().await.unwrap();
-        let key = client.authorization().trim_start_matches("Bearer ").to_owned();
+        let key = client.key().to_owned();
         Self { installation, version, key, home: tempfile::tempdir().unwrap() }
     }
 

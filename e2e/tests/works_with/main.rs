@@ -12,9 +12,10 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use e2e::service::{Service, ServiceOptions};
+use e2e::workspace;
 use e2e::{code_image, shared_image};
 use futures_util::{StreamExt, stream};
-use table::{Row, Runner, rows, workspace};
+use table::{Row, Runner, rows};
 use tokio::process::Command;
 
 const BASE: (&str, &str) = ("e2b-base", "debian:bookworm+ca-certificates+curl+git+procps+python3+sudo");
@@ -87,7 +88,7 @@ impl WorksService {
         let service = Service::start(&options).await.unwrap();
         let e2b_key = service.key_with("works", ALL_SCOPES, &["--format", "e2b"]).unwrap();
         let client = service.client_with_new_key("works", ALL_SCOPES).await.unwrap();
-        let key = client.authorization().trim_start_matches("Bearer ").to_owned();
+        let key = client.key().to_owned();
         Self { service, e2b_key, key, home: tempfile::tempdir().unwrap() }
     }
 
@@ -127,7 +128,7 @@ impl WorksService {
             .env("SSL_CERT_FILE", &certificate)
             .env("NODE_EXTRA_CA_CERTS", &certificate)
             .env("MCP_URL", format!("{address}/mcp"))
-            .env("MCP_COMMAND", workspace().join("target/bin/sbx"))
+            .env("MCP_COMMAND", e2e::sbx().unwrap())
             .env("HOME", self.home.path())
             .env("TMPDIR", self.home.path());
     }

@@ -1,6 +1,6 @@
 //! The rows of `dev.d/works-with.txt`.
 
-use std::path::{Path, PathBuf};
+use e2e::workspace;
 
 const TABLE: &str = "dev.d/works-with.txt";
 const PAGE: &str = "docs/works-with.md";
@@ -41,10 +41,6 @@ impl Row {
         let directory = workspace().join("target/works-with").join(&self.name);
         self.packages.is_empty() || directory.join(".installed").exists()
     }
-}
-
-pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
 pub fn rows() -> Vec<Row> {

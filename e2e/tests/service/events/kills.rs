@@ -12,7 +12,7 @@ use rand::RngExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::events::lists::{EVENTS, all_events, events_path};
+use crate::events::{EVENTS, all_events, events_path};
 use crate::{SANDBOXES, action_path, execution_path, sandbox_path, small, text, wait_until};
 
 const WORKERS: u32 = 3;

@@ -7,7 +7,7 @@ use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::events::lists::{EVENTS, all_events, events_path};
+use crate::events::{EVENTS, all_events, events_path};
 use crate::{action_path, create_sandbox, run_command, sandbox_path, text, user};
 
 /// Opens a stream, optionally with `Last-Event-ID`.

@@ -179,12 +179,6 @@ async fn a_client_that_disconnects_ends_a_buffered_command() {
     .await;
 }
 
-fn memory_kb(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
-}
-
 /// When a client stops reading, its command blocks; the server does not buffer the output.
 #[tokio::test]
 async fn a_slow_reader_blocks_the_command_and_uses_no_memory() {
@@ -192,7 +186,7 @@ async fn a_slow_reader_blocks_the_command_and_uses_no_memory() {
     let client = service.account().await.unwrap();
     let id = create_sandbox(&client).await;
     output(&client, &id, "true").await;
-    let before = memory_kb(service.pid().unwrap());
+    let before = service.resident_kb().unwrap();
     let line = "x".repeat(99);
     let command = format!("n=0; while :; do echo {line}; n=$((n+1)); echo $n > /progress; done");
     // Two streams, so that one slot is left for `output`.
@@ -211,7 +205,7 @@ async fn a_slow_reader_blocks_the_command_and_uses_no_memory() {
         still
     })
     .await;
-    let grown = memory_kb(service.pid().unwrap()).saturating_sub(before);
+    let grown = service.resident_kb().unwrap().saturating_sub(before);
     assert!(grown < 20_000, "{grown} kB more for two readers that do not read");
     // Read on, and it goes on.
     for _ in 0..200_000 {

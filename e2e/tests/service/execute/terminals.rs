@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of the client library with the key of a test client.
 fn library(service: &Service, client: &e2e::service::Client) -> Client {
-    let key = client.authorization().trim_start_matches("Bearer ").to_owned();
+    let key = client.key().to_owned();
     let builder = Client::builder().url(format!("https://{}", service.address)).key(key);
     builder.certificate_file(service.certificate_file().unwrap()).build().unwrap()
 }

@@ -17,13 +17,6 @@ const MAX_RSS_IDEMPOTENT_KB: u64 = 256_000;
 /// 16 MiB, on both streams, of a byte that JSON encodes as six.
 const FLOOD: &str = "head -c 16777216 /dev/zero | tr '\\0' '\\1' | tee /dev/stderr";
 
-/// The resident memory of the daemon.
-fn rss_kb(service: &Service) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid().unwrap())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 /// A service that allows many concurrent commands in one sandbox.
 async fn service_with_many_slots() -> Service {
     let options = ServiceOptions::default().with("limits", "concurrent_executions", "100");
@@ -54,11 +47,11 @@ async fn send_without_reading(
 /// The peak resident memory of the daemon during `work`.
 async fn with_peak_rss<T>(service: &Service, work: impl Future<Output = T>) -> (T, u64) {
     let mut work = std::pin::pin!(work);
-    let mut peak = rss_kb(service);
+    let mut peak = service.resident_kb().unwrap();
     loop {
         match tokio::time::timeout(Duration::from_millis(20), &mut work).await {
-            Ok(done) => return (done, peak.max(rss_kb(service))),
-            Err(_) => peak = peak.max(rss_kb(service)),
+            Ok(done) => return (done, peak.max(service.resident_kb().unwrap())),
+            Err(_) => peak = peak.max(service.resident_kb().unwrap()),
         }
     }
 }
@@ -80,7 +73,7 @@ async fn fifty_clients_that_do_not_read_use_bounded_memory() {
     let service = service_with_many_slots().await;
     let (flooder, other) = (service.account().await.unwrap(), service.account().await.unwrap());
     let (id, honest) = (create_sandbox(&flooder).await, create_sandbox(&other).await);
-    let before = rss_kb(&service);
+    let before = service.resident_kb().unwrap();
     let flood = async {
         let mut held = Vec::new();
         for _ in 0..50 {
@@ -106,7 +99,7 @@ async fn fifty_clients_that_do_not_read_use_bounded_memory() {
     let (held, peak_kb) = with_peak_rss(&service, flood).await;
     println!(
         "50 unread responses of 32 MiB: {before} kB before, at most {peak_kb} kB, {} kB now",
-        rss_kb(&service)
+        service.resident_kb().unwrap()
     );
     assert!(peak_kb <= MAX_RSS_KB, "{peak_kb} kB");
     let statuses = statuses(held).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use e2e::service::{Client, Raw, Service, ServiceOptions};
 use hyper::Method;
 
-use crate::files::operations::{files_path, put, read, write};
+use crate::files::{files_path, put, read, write};
 use crate::{create_sandbox, output, text, user, wait_until};
 
 /// Starts an upload and sends a part of it.
@@ -172,7 +172,7 @@ async fn a_huge_directory_is_listed_by_page_in_bounded_memory() {
     let id = create_sandbox(&client).await;
     let many = 120_000;
     output(&client, &id, &format!("mkdir /dev/shm/m && cd /dev/shm/m && seq {many} | xargs touch")).await;
-    let before = resident_kb(&service);
+    let before = service.resident_kb().unwrap();
     for offset in [0, 100_000, many - 50, many + 5] {
         let page =
             client.get(&files_path(&id, "/list", &format!("path=/dev/shm/m&offset={offset}"))).await.unwrap();
@@ -181,16 +181,14 @@ async fn a_huge_directory_is_listed_by_page_in_bounded_memory() {
         let expected = usize::try_from((many - offset.min(many)).min(20)).unwrap();
         assert_eq!(page["data"].as_array().unwrap().len(), expected, "{offset}");
     }
-    assert!(resident_kb(&service) < before + 20_000, "{before} KiB grew to {}", resident_kb(&service));
+    assert!(
+        service.resident_kb().unwrap() < before + 20_000,
+        "{before} KiB grew to {}",
+        service.resident_kb().unwrap()
+    );
     let gone =
         client.delete(&files_path(&id, "", "path=/dev/shm/m&recursive=true")).await.unwrap().is(200).unwrap();
     assert_eq!(gone["deleted"], many + 1);
-}
-
-fn resident_kb(service: &Service) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid().unwrap())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[tokio::test]
@@ -212,7 +210,7 @@ async fn a_large_upload_uses_bounded_memory() {
     let (service, client) = user().await;
     let id = create_sandbox(&client).await;
     write(&client, &id, "warm", vec![1; 10_000_000]).await;
-    let before = resident_kb(&service);
+    let before = service.resident_kb().unwrap();
     let mut raw = service.raw().await.unwrap();
     let total = 400_000_000;
     let head = format!(
@@ -225,7 +223,7 @@ async fn a_large_upload_uses_bounded_memory() {
     let mut most = 0;
     for _ in 0..total / piece.len() {
         assert!(raw.write(&piece).await);
-        most = most.max(resident_kb(&service));
+        most = most.max(service.resident_kb().unwrap());
     }
     assert_eq!(raw.answer().await.unwrap().is(200).unwrap()["sizeBytes"], total);
     // With a margin, because other tests use the same service.

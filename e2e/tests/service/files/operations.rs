@@ -1,29 +1,13 @@
 //! File operations: effects and responses.
 
-use e2e::service::{Client, HttpResponse, Service, ServiceOptions};
+use e2e::service::{HttpResponse, Service, ServiceOptions};
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::files::{files_path, put, read, write};
 use crate::{
     SANDBOXES, UNKNOWN_ID, action_path, create_sandbox, output, small, state, text, time, user, with,
 };
-
-/// The path of a file operation; `operation` is empty for the content itself.
-pub fn files_path(id: &str, operation: &str, query: &str) -> String {
-    format!("{SANDBOXES}/{id}/files{operation}?{query}")
-}
-
-pub async fn put(client: &Client, path: &str, body: impl Into<Vec<u8>>) -> HttpResponse {
-    client.call(Method::PUT, path).body("application/octet-stream", body.into()).send().await.unwrap()
-}
-
-pub async fn write(client: &Client, id: &str, path: &str, body: impl Into<Vec<u8>>) -> Value {
-    put(client, &files_path(id, "", &format!("path={path}")), body).await.is(200).unwrap()
-}
-
-pub async fn read(client: &Client, id: &str, path: &str) -> HttpResponse {
-    client.get(&files_path(id, "", &format!("path={path}"))).await.unwrap()
-}
 
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|n| (n % 251) as u8 ^ (n / 65_521) as u8).collect()

@@ -3,7 +3,7 @@
 use e2e::service::{Client, Events};
 use hyper::Method;
 
-use crate::files::operations::{files_path, put, write};
+use crate::files::{files_path, put, write};
 use crate::{create_sandbox, output, text, user};
 
 /// Opens an active watch.

@@ -7,7 +7,7 @@ use e2e::small_registry::SmallRegistry;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::templates::instructions::{TEMPLATES, build, create_from, failure};
+use crate::templates::{TEMPLATES, build, create_from, failure};
 use crate::{SANDBOXES, output, sandbox_path, take_snapshot, text};
 
 const ALL: &str = "read,execute,write";

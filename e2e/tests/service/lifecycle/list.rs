@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use e2e::service::Client;
 use serde_json::{Value, json};
 
-use crate::{SANDBOXES, action_path, create_sandbox, sandbox_path, small, text, time, user, with};
+use crate::{SANDBOXES, action_path, create_sandbox, ids, sandbox_path, small, text, time, user, with};
 
 async fn list(client: &Client, query: &str) -> Value {
     client
@@ -14,10 +14,6 @@ async fn list(client: &Client, query: &str) -> Value {
         .unwrap()
         .is(200)
         .unwrap_or_else(|e| panic!("{query}: {e:#}"))
-}
-
-fn ids(list: &Value) -> Vec<String> {
-    list["data"].as_array().unwrap().iter().map(|item| text(&item["id"])).collect()
 }
 
 #[tokio::test]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use e2e::service::{Client, Service, ServiceOptions};
+use e2e::service::{Client, Service, ServiceOptions, sample};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::operations::{metrics, sample};
 use crate::{
-    SANDBOXES, action_path, create_sandbox, execution_path, output, sandbox_path, small, text, wait_until,
+    SANDBOXES, action_path, create_sandbox, execution_path, output, sandbox_path, small, state, text,
+    wait_until,
 };
 
 const DISK_MB: u64 = 3000;
@@ -16,10 +16,6 @@ const MB: u64 = 1 << 20;
 
 /// Both tests fill file systems on the same disk of the host, and depend on how fast that is.
 static HOST_DISK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-async fn state(client: &Client, id: &str) -> Value {
-    client.get(&sandbox_path(id)).await.unwrap().is(200).unwrap()["state"].clone()
-}
 
 async fn fill(client: &Client, id: &str) {
     let body = json!({ "command": "cat /dev/zero > /filled", "detached": true });
@@ -85,7 +81,7 @@ async fn writers_are_paused_before_the_disk_is_full_and_others_continue() {
     let ballast = service.leave_free(100 * MB).unwrap();
     least = least.min(service.free_bytes().unwrap());
     wait_until("disk pressure begins", async || {
-        sample(&metrics(&service).await, "sandboxd_host_disk_pressure", &[]) == 1.0
+        sample(&service.read_metrics().await.unwrap(), "sandboxd_host_disk_pressure", &[]) == 1.0
     })
     .await;
     eprintln!("least free space: {} MB of {DISK_MB}", least / MB);
@@ -96,7 +92,7 @@ async fn writers_are_paused_before_the_disk_is_full_and_others_continue() {
         assert_eq!(events.is(200).unwrap()["data"][0]["data"]["reason"], "disk_pressure");
     }
     assert_refused(&loud, &writers[0]).await;
-    let samples = metrics(&service).await;
+    let samples = service.read_metrics().await.unwrap();
     assert_eq!(sample(&samples, "sandboxd_paused_total", &["disk_pressure"]), 2.0, "{samples}");
     assert_eq!(sample(&samples, "sandboxd_host_disk_pressure", &[]), 1.0, "{samples}");
 
@@ -124,7 +120,7 @@ async fn writers_are_paused_before_the_disk_is_full_and_others_continue() {
     run_to_disk(&loud, &writers[1], "pkill cat; rm /filled && echo ok > /whole && sync /whole").await;
     assert_eq!(output(&loud, &writers[1], "cat /whole").await, "ok\n");
     wait_until("disk pressure ends", async || {
-        sample(&metrics(&service).await, "sandboxd_host_disk_pressure", &[]) == 0.0
+        sample(&service.read_metrics().await.unwrap(), "sandboxd_host_disk_pressure", &[]) == 0.0
     })
     .await;
     create_sandbox(&quiet).await;

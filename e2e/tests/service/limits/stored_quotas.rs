@@ -4,7 +4,7 @@ use e2e::service::{Client, HttpResponse, Service, ServiceOptions};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::events::lists::{EVENTS, all_events, events_path};
+use crate::events::{EVENTS, all_events, events_path};
 use crate::{action_path, create_sandbox, number, run_command, sandbox_path, text, wait_until};
 
 const MIB: u64 = 1 << 20;

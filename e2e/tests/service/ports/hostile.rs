@@ -208,7 +208,7 @@ async fn keys_and_forged_forwarding_headers_do_not_reach_the_program() {
     listen(&client, &id, PORT).await;
     let port = expose(&client, &id, &json!({ "port": PORT, "visibility": "public" })).await;
     let port_client = PortClient { service: service.clone(), host: host_of(&port), token: None };
-    let key = client.authorization().strip_prefix("Bearer ").unwrap().to_owned();
+    let key = client.key().to_owned();
     let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
     let (user, password) = (base64(&format!("{key}:")), base64(&format!("me:{key}")));
     let headers = [

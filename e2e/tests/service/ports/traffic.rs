@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use e2e::service::Service;
+use e2e::service::{Service, read_head};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::Request;
 use hyper::body::Frame;
@@ -66,10 +66,7 @@ async fn the_program_gets_forwarding_headers_and_no_credentials() {
         ("proxy-authorization", "Basic x"),
         ("te", "trailers"),
         ("x-kept", "1"),
-        (
-            "sec-websocket-protocol",
-            &format!("chat, sandboxd.key.{}", client.authorization().trim_start_matches("Bearer ")),
-        ),
+        ("sec-websocket-protocol", &format!("chat, sandboxd.key.{}", client.key())),
     ] {
         headers.insert(hyper::header::HeaderName::from_static(name), value.parse().unwrap());
     }
@@ -267,16 +264,16 @@ async fn websockets_are_relayed_until_both_ends_close() {
     assert_eq!(rest, b"bye");
     // Bytes sent before the handshake response are not lost.
     let mut eager = port_client.raw(&format!("{}ahead", port_client.handshake())).await;
-    assert!(crate::ports::read_head(&mut eager).await.starts_with("HTTP/1.1 101 "));
+    assert!(read_head(&mut eager).await.unwrap().starts_with("HTTP/1.1 101 "));
     expect(&mut eager, b"helloahead").await;
     // A program may refuse the upgrade with an ordinary response.
     let refused = port_client.handshake().replace("GET /ws ", "GET /status?403 ");
     let mut plain = port_client.raw(&refused).await;
-    assert!(crate::ports::read_head(&mut plain).await.starts_with("HTTP/1.1 403 "));
+    assert!(read_head(&mut plain).await.unwrap().starts_with("HTTP/1.1 403 "));
     // Upgrades to other protocols are not forwarded.
     let h2c = port_client.handshake().replace("Upgrade: websocket", "Upgrade: h2c").replace("/ws", "/head");
     let mut h2c = port_client.raw(&h2c).await;
-    assert!(crate::ports::read_head(&mut h2c).await.starts_with("HTTP/1.1 200 "));
+    assert!(read_head(&mut h2c).await.unwrap().starts_with("HTTP/1.1 200 "));
 }
 
 #[tokio::test]
@@ -297,12 +294,6 @@ async fn event_streams_are_relayed_live_and_end_with_their_reader() {
     wait_until("the program's connection has ended", async || serving().await == "1\n").await;
 }
 
-fn memory_kb(service: &Service) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid().unwrap())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 #[tokio::test]
 async fn large_bodies_use_bounded_memory() {
     const BYTES: u64 = 300_000_000;
@@ -310,7 +301,7 @@ async fn large_bodies_use_bounded_memory() {
         std::sync::Arc::new(Service::start(&e2e::service::ServiceOptions::default()).await.unwrap());
     let client = service.account().await.unwrap();
     let (_id, port_client) = open_port(&service, &client).await;
-    let before = memory_kb(&service);
+    let before = service.resident_kb().unwrap();
     // A download with a reader that stops for a while.
     let mut body = port_client.begin(port_client.request("GET", &format!("/big?{BYTES}"))).await.into_body();
     let (mut got, mut rested) = (0, false);
@@ -319,7 +310,7 @@ async fn large_bodies_use_bounded_memory() {
         if got > BYTES / 3 && !rested {
             rested = true;
             tokio::time::sleep(Duration::from_millis(500)).await;
-            assert!(memory_kb(&service) < before + 64 * 1024);
+            assert!(service.resident_kb().unwrap() < before + 64 * 1024);
         }
     }
     assert_eq!(got, BYTES);
@@ -339,7 +330,11 @@ async fn large_bodies_use_bounded_memory() {
         got += frame.unwrap().data_ref().map_or(0, Bytes::len);
     }
     assert_eq!(got, 2000 * 60_000);
-    assert!(memory_kb(&service) < before + 64 * 1024, "{} kB after {before} kB", memory_kb(&service));
+    assert!(
+        service.resident_kb().unwrap() < before + 64 * 1024,
+        "{} kB after {before} kB",
+        service.resident_kb().unwrap()
+    );
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ async fn schemathesis_finds_no_violation() {
     let described = client.get("/v1/openapi.json").await.unwrap().is(200).unwrap();
     std::fs::write(work.path().join("openapi.json"), described.to_string()).unwrap();
     let url = format!("https://localhost:{}", service.address.port());
-    let key = client.authorization().strip_prefix("Bearer ").unwrap();
+    let key = client.key();
     std::fs::write(work.path().join("schemathesis.toml"), config(key)).unwrap();
     let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/protocol/schemathesis_hooks.py");
     std::fs::copy(hooks, work.path().join("hooks.py")).unwrap();

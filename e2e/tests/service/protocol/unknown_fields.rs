@@ -4,7 +4,7 @@ use e2e::service::{Client, HttpResponse, small, with};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::templates::instructions::{body as template, finished};
+use crate::templates::{body as template, finished};
 use crate::{SANDBOXES, action_path, create_sandbox, run_command, sandbox_path, take_snapshot, text, user};
 
 const HEADER: &str = "sandboxd-ignored-fields";

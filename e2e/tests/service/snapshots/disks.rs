@@ -8,6 +8,7 @@ use e2e::service::{Client, Service, ServiceOptions, small, with};
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::snapshots::create_from;
 use crate::{
     SANDBOXES, SNAPSHOTS, action_path, create_sandbox, keys, number, output, run_command, sandbox_path,
     state, take_snapshot, text, time, user, wait_until,
@@ -15,11 +16,6 @@ use crate::{
 
 async fn take(client: &Client, id: &str, body: Value) -> Value {
     client.post(&action_path(id, "snapshots"), &body).await.unwrap().is(201).unwrap()
-}
-
-async fn create_from(client: &Client, snapshot: &str) -> String {
-    let body = with(small(), "image", json!(snapshot));
-    text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"])
 }
 
 async fn list(client: &Client, query: &str) -> Vec<String> {

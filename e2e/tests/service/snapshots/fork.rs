@@ -6,13 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use e2e::Expected;
 use e2e::service::{Service, ServiceOptions, small, with};
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::{SANDBOXES, action_path, create_sandbox, output, sandbox_path, state, text, user};
-
-fn ids(forks: &Value) -> Vec<String> {
-    forks["data"].as_array().unwrap().iter().map(|fork| text(&fork["id"])).collect()
-}
+use crate::{SANDBOXES, action_path, create_sandbox, ids, output, sandbox_path, state, text, user};
 
 #[tokio::test]
 async fn forks_have_the_disk_and_the_configuration() {

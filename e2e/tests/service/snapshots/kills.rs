@@ -9,7 +9,7 @@ use e2e::service::{Client, Service, ServiceOptions};
 use rand::RngExt;
 use serde_json::{Value, json};
 
-use crate::snapshots::processes::{ask, with_holder};
+use crate::snapshots::{ask, with_holder};
 use crate::{SANDBOXES, SNAPSHOTS, action_path, create_sandbox, output, rounds, sandbox_path, text};
 
 const ROUNDS: u32 = 10;

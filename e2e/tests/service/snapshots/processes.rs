@@ -7,43 +7,15 @@ use e2e::service::{Client, small, with};
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::snapshots::{ask, with_holder};
 use crate::{
-    SANDBOXES, SNAPSHOTS, action_path, execution_path, output, run_command, sandbox_path, state, text, time,
-    user, wait_until,
+    SANDBOXES, SNAPSHOTS, action_path, execution_path, ids, output, sandbox_path, state, text, time, user,
+    wait_until,
 };
-
-/// A process that keeps a number and a secret in memory only. It takes another number from the file `set`, and writes both, its pid,
-/// and whether its clock went backwards, into `answer`.
-const HOLDER: &str = r#"
-    use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
-    my ($number, $secret, $last, $clock) = (0, join('', map { int rand 10 } 1 .. 30), 0, 'forwards');
-    while (1) {
-        my $now = clock_gettime(CLOCK_MONOTONIC);
-        $clock = 'backwards' if $now < $last;
-        $last = $now;
-        if (open(my $set, '<', 'set')) { $number = <$set> + 0; close $set; unlink 'set' }
-        if (!-e 'answer') { open(my $file, '>', 'new'); print $file "$number $$ $secret $clock\n"; close $file; rename 'new', 'answer' }
-        select(undef, undef, undef, 0.01);
-    }
-"#;
 
 async fn create(client: &Client, body: Value) -> String {
     let created = client.post(SANDBOXES, &with(body, "isolation", json!("gvisor"))).await.unwrap();
     text(&created.is(201).unwrap()["id"])
-}
-
-/// A sandbox in which [`HOLDER`] runs.
-pub async fn with_holder(client: &Client) -> String {
-    let id = create(client, small()).await;
-    run_command(client, &id, json!({ "command": "cat > holder", "stdin": HOLDER })).await;
-    output(client, &id, "setsid perl holder < /dev/null > /dev/null 2>&1 &").await;
-    id
-}
-
-/// What the process answers: number, pid, secret, and the clock.
-pub async fn ask(client: &Client, id: &str) -> Vec<String> {
-    let ask = "rm -f answer; for n in $(seq 1000); do [ -e answer ] && break; sleep 0.01; done; cat answer";
-    output(client, id, ask).await.split_whitespace().map(str::to_owned).collect()
 }
 
 async fn set(client: &Client, id: &str, number: u64) {
@@ -59,10 +31,6 @@ async fn take(client: &Client, id: &str) -> String {
 
 fn from(snapshot: &str) -> Value {
     with(small(), "image", json!(snapshot))
-}
-
-fn ids(forks: &Value) -> Vec<String> {
-    forks["data"].as_array().unwrap().iter().map(|fork| text(&fork["id"])).collect()
 }
 
 #[tokio::test]

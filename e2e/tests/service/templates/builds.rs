@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use e2e::service::{Service, ServiceOptions, small, with};
+use e2e::service::{Service, ServiceOptions, sample, small, with};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::operations::{metrics, sample};
-use crate::templates::instructions::{
-    TEMPLATES, accept, body, build, context, create_from, failure, finished, log, path,
-};
+use crate::templates::{TEMPLATES, accept, body, build, context, create_from, failure, finished, log, path};
 use crate::{SANDBOXES, number, output, sandbox_path, text, user, wait_until};
 
 #[tokio::test]
@@ -43,7 +40,7 @@ async fn steps_are_cached_by_content() {
     let newest = first("one").await;
     assert_eq!(cached(&build(&client, &with_file("one", "a")).await), 3);
     assert_eq!(first("one").await, newest);
-    let metrics = metrics(&service).await;
+    let metrics = service.read_metrics().await.unwrap();
     let counted = |name: &str, label: &str| sample(&metrics, name, &[label]);
     assert_eq!(counted("sandboxd_template_builds_total", "ready"), 5.0);
     assert_eq!(counted("sandboxd_template_builds_total", "failed"), 0.0);

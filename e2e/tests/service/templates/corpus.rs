@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use e2e::service::{Client, with};
 use serde_json::{Value, json};
 
-use crate::templates::instructions::{TEMPLATES, body, build, create_from, finished, log};
+use crate::templates::{TEMPLATES, body, build, create_from, finished, log};
 use crate::{output, sandbox_path, text, user};
 
 /// The recorded files begin with it.

@@ -4,7 +4,7 @@ use e2e::service::{Client, HttpResponse, Raw, Service, ServiceOptions, with};
 use hyper::Method;
 use serde_json::json;
 
-use crate::templates::instructions::{accept, archive, body, build, failure, finished, log, path};
+use crate::templates::{accept, archive, body, build, failure, finished, log, path};
 use crate::{SANDBOXES, text, user, wait_until};
 
 const CONTEXTS: &str = "/v1/templates/contexts";
@@ -43,13 +43,6 @@ fn deep_directories() -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-/// A line of the status of the daemon, in kilobytes.
-fn kilobytes(service: &Service, name: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid().unwrap())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    line.trim_end_matches("kB").trim().parse().unwrap()
-}
-
 /// Measures the peak from here on.
 fn forget_peak(service: &Service) {
     std::fs::write(format!("/proc/{}/clear_refs", service.pid().unwrap()), "5").unwrap();
@@ -75,10 +68,10 @@ async fn archives_take_little_memory_of_the_daemon() {
         for _ in 0..3 {
             // Part of what an earlier upload freed stays with the daemon.
             forget_peak(&service);
-            let before = kilobytes(&service, "VmRSS:");
+            let before = service.resident_kb().unwrap();
             let error = upload(&client, packed.clone()).await.error(400, "INVALID_CONFIG").unwrap();
             assert!(text(&error["message"]).contains(reason), "{name}: {error}");
-            let peak = kilobytes(&service, "VmHWM:") - before;
+            let peak = e2e::process::peak_kb(service.pid().unwrap()).unwrap() - before;
             println!("{name}: {} bytes, {peak} kB", packed.len());
             // The body of the request is in memory, too.
             assert!(peak <= MAX_KB + (packed.len() as u64 >> 10), "{name} takes {peak} kB");
@@ -86,13 +79,13 @@ async fn archives_take_little_memory_of_the_daemon() {
     }
     assert_eq!(spooled(&service), 1);
     forget_peak(&service);
-    let before = kilobytes(&service, "VmRSS:");
+    let before = service.resident_kb().unwrap();
     let bomb = long_header(tar::EntryType::GNULongName, 900 << 20);
     let context = gzip(&archive_of("bomb.tar.gz", &gzip(&bomb)));
     let id = upload(&client, context).await.is(201).unwrap()["id"].clone();
     let failed = failure(&client, &with(body("bomb", "ADD bomb.tar.gz /"), "context", id)).await;
     assert!(text(&failed["message"]).contains("headers of one entry"), "{failed}");
-    let peak = kilobytes(&service, "VmHWM:") - before;
+    let peak = e2e::process::peak_kb(service.pid().unwrap()).unwrap() - before;
     println!("ADD: {peak} kB");
     assert!(peak <= MAX_KB, "ADD takes {peak} kB");
 }

@@ -9,7 +9,7 @@ use e2e::service::{Client, Service, ServiceOptions, with};
 use rand::RngExt;
 use serde_json::{Value, json};
 
-use crate::templates::instructions::{TEMPLATES, body, context, create_from, finished, path};
+use crate::templates::{TEMPLATES, body, context, create_from, finished, path};
 use crate::{SANDBOXES, output, rounds, sandbox_path, text, wait_until};
 
 const ROUNDS: u32 = 10;
