@@ -193,11 +193,18 @@ async fn detached_executions_and_terminals_continue() {
                 DetachedRequest { command, auto_resume: true, terminal, ..DetachedRequest::default() };
             let execution = sandbox.start_detached(request).await.unwrap().id;
             let mut reader = sandbox.follow(&execution, OutputPosition::default()).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(700)).await;
+            let mut text = String::new();
+            while !text.contains("line 5") {
+                match tokio::time::timeout(Duration::from_secs(30), reader.next()).await {
+                    Ok(Ok(OutputEvent::Output { bytes, .. })) => {
+                        text.push_str(&String::from_utf8_lossy(&bytes));
+                    }
+                    other => panic!("{other:?} after {text:?}"),
+                }
+            }
             hibernate(rig, &id).await;
             tokio::time::sleep(Duration::from_millis(500)).await;
             sandbox.resume().await.unwrap();
-            let mut text = String::new();
             let status = loop {
                 match tokio::time::timeout(Duration::from_secs(30), reader.next()).await.unwrap().unwrap() {
                     OutputEvent::Output { bytes, .. } => text.push_str(&String::from_utf8_lossy(&bytes)),

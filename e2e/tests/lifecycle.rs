@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use api::{ExecuteRequest, Resources, SandboxConfig, SandboxId, SandboxState};
-use e2e::{Expected, PATIENCE, Rig, RigOptions, command, config, wait_for_resources, with_rig};
+use e2e::{Expected, PATIENCE, Rig, RigOptions, command, config, wait_for_resources, wait_until, with_rig};
 use engine::EngineError;
 use rules::Capacity;
 
@@ -19,11 +19,7 @@ async fn create_with(rig: &Rig, config: SandboxConfig) -> Result<SandboxId, Engi
 
 /// Waits until a sandbox is in a state. Reading the state is not activity of the sandbox.
 async fn wait_for_state(rig: &Rig, id: &SandboxId, wanted: SandboxState) {
-    let begin = Instant::now();
-    while rig.state(id).await.unwrap() != wanted {
-        assert!(begin.elapsed() < PATIENCE, "{id} does not become {wanted}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until(&format!("{id} becomes {wanted}"), async || rig.state(id).await.unwrap() == wanted).await;
 }
 
 /// Waits until a sandbox is terminated; returns the reason.

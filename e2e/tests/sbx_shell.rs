@@ -142,8 +142,8 @@ async fn a_shell_supports_editors_and_resizing_and_survives_the_daemon() {
     window.line("clear; sleep 0.5; stty size");
     window.wait_for("20 70").await;
     // Ctrl-C is sent to the program in the sandbox.
-    window.line("clear; sleep 600; echo 'inter''rupted'");
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    window.line("clear; echo 'sle''eping'; sleep 600; echo 'inter''rupted'");
+    window.wait_for("sleeping").await;
     window.press(&["C-c"]);
     window.line("echo 'goes'' on'");
     window.wait_for("goes on").await;

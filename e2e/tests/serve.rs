@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use e2e::PATIENCE;
 use e2e::service::{Service, ServiceOptions};
+use e2e::wait_until;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -428,11 +428,10 @@ async fn a_shutdown_waits_for_requests_and_a_second_signal_does_not() {
 }
 
 async fn wait_for_start(service: &Service, key: &str, id: &str) {
-    let begin = Instant::now();
-    while run(service, key, id, "pgrep -c sleep").await["stdout"] != "1\n" {
-        assert!(begin.elapsed() < PATIENCE, "the command does not start");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until("the command starts", async || {
+        run(service, key, id, "pgrep -c sleep").await["stdout"] == "1\n"
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -440,11 +439,7 @@ async fn sighup_changes_nothing() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let pid = service.pid();
     service.signal(Signal::HUP).unwrap();
-    let begin = Instant::now();
-    while !service.log().contains("SIGHUP") {
-        assert!(begin.elapsed() < PATIENCE, "{}", service.log());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    wait_until("the signal is logged", async || service.log().contains("SIGHUP")).await;
     assert_eq!(service.anonymous().unwrap().get("/v1/health").await.unwrap().status, 200);
     assert_eq!(service.pid(), pid);
 }

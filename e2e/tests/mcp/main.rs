@@ -8,10 +8,10 @@ mod skip;
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use e2e::service::{Client, Service, ServiceOptions};
-use e2e::{sbx, workspace};
+use e2e::{sbx, wait_until, workspace};
 use rustix::process::Signal;
 use serde_json::Value;
 use skip::skipped;
@@ -268,6 +268,10 @@ async fn the_unnamed_sandbox_ends_with_its_session_however_that_ends() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(mcp.sandboxes("running").await, 1);
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    mcp.has_no_sandboxes().await;
+    let begin = Instant::now();
+    wait_until("its lifetime ends", async || {
+        mcp.sandboxes("running").await + mcp.sandboxes("paused").await == 0
+    })
+    .await;
+    assert!(begin.elapsed() < Duration::from_secs(20), "it ended after {:?}", begin.elapsed());
 }

@@ -65,8 +65,8 @@ async fn terminals_can_be_resized_shared_and_reattached() {
     read_until(&mut terminal, &mut screen, "from-other").await;
     read_until(&mut other, &mut other_screen, "from-other").await;
     // Ctrl-C reaches the foreground process.
-    terminal.write("sleep 600; echo in''terrupted\r").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    terminal.write("echo sle''eping; sleep 600; echo in''terrupted\r").await.unwrap();
+    read_until(&mut terminal, &mut screen, "sleeping").await;
     terminal.write("\x03").await.unwrap();
     terminal.write("\recho go''es-on\r").await.unwrap();
     read_until(&mut terminal, &mut screen, "goes-on").await;

@@ -1,7 +1,6 @@
 //! Snapshots, forks and rollbacks with processes, under gVisor.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use e2e::service::{Client, small, with};
 use hyper::Method;
@@ -94,7 +93,11 @@ async fn detached_executions_continue_in_copies() {
     let body = json!({ "command": command, "detached": true, "openStdin": true, "timeoutMs": 600_000 });
     let started = client.post(&action_path(&id, "execute"), &body).await.unwrap();
     let execution = text(&started.is(201).unwrap()["executionId"]);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    wait_until("it prints", async || {
+        let shown = client.get(&execution_path(&id, &execution, "/output")).await.unwrap().is(200).unwrap();
+        text(&shown["stdout"]).contains("line 10\n")
+    })
+    .await;
     let snapshot = take(&client, &id).await;
     let forks = json!({ "count": 1, "memory": true });
     let forks = client.post(&action_path(&id, "fork"), &forks).await.unwrap().is(201).unwrap();
