@@ -11,8 +11,7 @@ use crate::transport::{Call, Transport};
 /// A client of one service with one API key. Clones are cheap and share connections.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// let sandbox = client.create("ubuntu:24.04").await?;
 /// assert_eq!(sandbox.execute("echo hi").await?.stdout, "hi\n");
 /// # Ok(()) });
@@ -30,8 +29,7 @@ impl Client {
     /// Returns the health of the service. This call needs no valid key.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// assert_eq!(client.health().await?.status, "ok");
     /// # Ok(()) });
     /// ```
@@ -53,8 +51,7 @@ impl Client {
     /// A client with the same connections that does not [wait for limits](crate::ClientBuilder::limit_wait), for calls whose caller does.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.without_limit_waits().create("busy").without_waiting().await.unwrap_err();
     /// assert!(error.retry_after().is_some());
     /// # Ok(()) });

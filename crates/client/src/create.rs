@@ -23,8 +23,7 @@ impl Client {
     /// Creates a sandbox from an image. `.await` sends the request.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("python:3.12").cpu(4).memory_mb(8192).await?;
     /// # Ok(()) });
     /// ```
@@ -36,8 +35,7 @@ impl Client {
 /// A request for a new sandbox; `.await` sends it. The service's defaults apply to options that are not set.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// use std::time::Duration;
 /// let sandbox = client
 ///     .create("ubuntu:24.04")
@@ -76,8 +74,7 @@ impl Create {
     /// Sets the number of vCPUs: 2, 4 or 8.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").cpu(8).await?;
     /// assert_eq!(sandbox.known().unwrap().resources.cpu, 8);
     /// # Ok(()) });
@@ -90,8 +87,7 @@ impl Create {
     /// Sets the memory in MB.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").memory_mb(2048).await?;
     /// assert_eq!(sandbox.known().unwrap().resources.memory_mb, 2048);
     /// # Ok(()) });
@@ -104,8 +100,7 @@ impl Create {
     /// Sets the disk size in MB.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").disk_mb(5120).await?;
     /// assert_eq!(sandbox.known().unwrap().resources.disk_mb, 5120);
     /// # Ok(()) });
@@ -118,8 +113,7 @@ impl Create {
     /// Adds an environment variable for all commands.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").env("A", "1").env("B", "2").await?;
     /// assert_eq!(sandbox.execute("echo $A$B").await?.stdout, "12\n");
     /// # Ok(()) });
@@ -132,8 +126,7 @@ impl Create {
     /// Sets the working directory of commands.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").workdir("/src").await?;
     /// assert_eq!(sandbox.known().unwrap().workdir, "/src");
     /// # Ok(()) });
@@ -146,8 +139,7 @@ impl Create {
     /// Terminates the sandbox after this running time, not counting pauses; see [`on_timeout`](Self::on_timeout).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let day = std::time::Duration::from_secs(86_400);
     /// let sandbox = client.create("ubuntu:24.04").timeout(day).await?;
     /// assert_eq!(sandbox.known().unwrap().timeout_ms, 86_400_000);
@@ -161,8 +153,7 @@ impl Create {
     /// Pauses the sandbox after this time without activity; zero disables it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").idle_timeout(std::time::Duration::ZERO).await?;
     /// assert_eq!(sandbox.known().unwrap().idle_timeout_ms, 0);
     /// # Ok(()) });
@@ -175,8 +166,7 @@ impl Create {
     /// What happens at the end of the timeout.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// use sandboxd_client::OnTimeout;
     /// let sandbox = client.create("ubuntu:24.04").on_timeout(OnTimeout::Pause).await?;
     /// assert_eq!(sandbox.known().unwrap().on_timeout, OnTimeout::Pause);
@@ -190,8 +180,7 @@ impl Create {
     /// With `false`, commands, files and ports do not resume the sandbox while it is paused.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").auto_resume(false).await?;
     /// sandbox.pause().await?;
     /// let error = sandbox.execute("true").await.unwrap_err();
@@ -206,8 +195,7 @@ impl Create {
     /// Sets what separates the sandbox from the host. [`Client::info`] lists what the service has.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// use sandboxd_client::{Isolation, IsolationChoice};
     /// let sandbox = client.create("ubuntu:24.04").isolation(IsolationChoice::Container).await?;
     /// assert_eq!(sandbox.known().unwrap().isolation, Isolation::Container);
@@ -221,8 +209,7 @@ impl Create {
     /// Starts a sandbox from a snapshot with processes without them.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let snapshot = client.create("ubuntu:24.04").await?.snapshot().await?;
     /// let sandbox = client.create(snapshot.id.as_str()).cold(true).await?;
     /// # assert_eq!(sandbox.execute("echo runs").await?.stdout, "runs\n");
@@ -237,8 +224,7 @@ impl Create {
     /// account that is not terminated has the name.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").name("web").await?;
     /// assert_eq!(sandbox.known().unwrap().name.as_deref(), Some("web"));
     /// assert!(client.create("ubuntu:24.04").name("web").await.is_err());
@@ -252,8 +238,7 @@ impl Create {
     /// Adds a tag, by which lists can be filtered.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").metadata("job", "17").await?;
     /// assert_eq!(sandbox.known().unwrap().metadata["job"], "17");
     /// # Ok(()) });
@@ -266,8 +251,7 @@ impl Create {
     /// Allows the sandbox to reach these domains only.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").only_domains(["example.com", "*.example.org"]).await?;
     /// let egress = sandbox.known().unwrap().network.egress;
     /// assert_eq!(egress.default, sandboxd_client::EgressDefault::Deny);
@@ -283,8 +267,7 @@ impl Create {
     /// Allows the sandbox to reach these IPv4 addresses and networks, whatever else is denied.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").only_domains(["example.com"]).allow_networks(["192.0.2.0/24"]).await?;
     /// assert_eq!(sandbox.known().unwrap().network.egress.allow_networks, ["192.0.2.0/24"]);
     /// # Ok(()) });
@@ -297,8 +280,7 @@ impl Create {
     /// Keeps the sandbox from reaching these IPv4 addresses and networks, which it could reach otherwise.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").deny_networks(["203.0.113.7"]).await?;
     /// assert_eq!(sandbox.known().unwrap().network.egress.deny_networks, ["203.0.113.7"]);
     /// # Ok(()) });
@@ -311,8 +293,7 @@ impl Create {
     /// Restricts the ports that can be exposed.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").allow_ports([3000]).await?;
     /// # Ok(()) });
     /// ```
@@ -327,8 +308,7 @@ impl Create {
     /// default the library generates a key for its own retries.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let first = client.create("ubuntu:24.04").idempotency_key("order-4711").await?;
     /// let again = client.create("ubuntu:24.04").idempotency_key("order-4711").await?;
     /// assert_eq!(first.id(), again.id());
@@ -343,8 +323,7 @@ impl Create {
     /// to implement your own waiting, for example by polling [`Client::image`].
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.create("busy").without_waiting().await.unwrap_err();
     /// assert_eq!((error.code(), error.repeats()), (sandboxd_client::Code::ResourceExhausted, 0));
     /// # Ok(()) });
@@ -357,8 +336,7 @@ impl Create {
     /// Calls `handler` on lifecycle events of the sandbox, including its start; see [`Sandbox::on`].
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").on(|_: &sandboxd_client::Started| println!("it runs")).await?;
     /// # Ok(()) });
     /// ```
@@ -370,8 +348,7 @@ impl Create {
     /// Records the events of the sandbox in `run`, including its creation.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let run = sandboxd_client::Run::new();
     /// let sandbox = client.create("ubuntu:24.04").run(&run).await?;
     /// # Ok(()) });

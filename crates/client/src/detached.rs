@@ -26,9 +26,7 @@ impl Execute {
     /// Keeps standard input open for [`Detached::write`]. Applies to [`detached`](Self::detached) commands only.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.write("hello\n").await?;
     /// cat.close_stdin().await?;
@@ -44,9 +42,7 @@ impl Execute {
     /// default. After that, the oldest output is dropped. While a reader is connected, the command waits without limit.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use std::time::Duration;
     /// // A server whose log nobody may ever read.
     /// let server = sandbox.execute("sleep 1000").reader_timeout(Duration::ZERO).detached().await?;
@@ -62,9 +58,7 @@ impl Execute {
     /// at most 24 hours.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let build = sandbox.execute("echo built").detached().await?;
     /// assert_eq!(build.wait().await?.exit_code, Some(0));
     /// assert_eq!(build.output().await?.stdout, "built\n");
@@ -97,9 +91,7 @@ impl Sandbox {
     /// Starts a detached command; the same as `execute(command).detached()`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let server = sandbox.start("sleep 1000").await?;
     /// server.cancel().await?;
     /// # Ok(()) });
@@ -111,9 +103,7 @@ impl Sandbox {
     /// Lists detached commands and terminals, newest first: the running ones and those that ended recently.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let started = sandbox.start("echo hi").await?;
     /// assert_eq!(sandbox.executions().await?[0].execution_id, *started.id());
     /// # Ok(()) });
@@ -134,9 +124,7 @@ impl Sandbox {
     /// A handle for an execution. Sends no request, so the execution need not exist.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let id = sandbox.start("echo hi").await?.id().to_string();
     /// let found = sandbox.execution(&id)?;
     /// assert_eq!(found.status().await?.command, "echo hi");
@@ -159,9 +147,7 @@ async fn request<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: Call) 
 /// A handle for a detached command or a terminal. Dropping it does not affect the command.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// use sandboxd_client::Output;
 /// use futures_util::TryStreamExt;
 /// let tests = sandbox.execute("echo one; echo two").detached().await?;
@@ -184,9 +170,7 @@ impl Detached {
     /// The identifier.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert!(sandbox.start("true").await?.id().as_str().starts_with("ex_"));
     /// # Ok(()) });
     /// ```
@@ -197,9 +181,7 @@ impl Detached {
     /// The sandbox in which it runs.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert_eq!(sandbox.start("true").await?.sandbox().id(), sandbox.id());
     /// # Ok(()) });
     /// ```
@@ -214,9 +196,7 @@ impl Detached {
     /// Returns the current state.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let sleeping = sandbox.start("sleep 1000").await?;
     /// assert_eq!(sleeping.status().await?.state, sandboxd_client::ExecutionState::Running);
     /// # Ok(()) });
@@ -228,9 +208,7 @@ impl Detached {
     /// Returns the output so far.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let command = sandbox.start("echo hi").await?;
     /// command.wait().await?;
     /// let output = command.output().await?;
@@ -245,9 +223,7 @@ impl Detached {
     /// Returns the output after an offset, as in [`ExecutionOutput::next`](crate::ExecutionOutput).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let command = sandbox.start("echo hi").await?;
     /// command.wait().await?;
     /// assert_eq!(command.output_after("1.0").await?.stdout, "i\n");
@@ -260,9 +236,7 @@ impl Detached {
     /// Waits until the command ends, reconnecting when a connection is lost.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert_eq!(sandbox.start("exit 3").await?.wait().await?.exit_code, Some(3));
     /// # Ok(()) });
     /// ```
@@ -284,9 +258,7 @@ impl Detached {
     /// Writes to standard input and returns when the command has taken the bytes. A write whose response is lost is not retried.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.write("hello\n").await?;
     /// # Ok(()) });
@@ -298,9 +270,7 @@ impl Detached {
     /// Like [`write`](Self::write), but without a timeout: waits until the command has read the input or ended.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.write_patiently(vec![0xff; 100]).await?;
     /// # Ok(()) });
@@ -312,9 +282,7 @@ impl Detached {
     /// Closes standard input.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
     /// cat.close_stdin().await?;
     /// cat.wait().await?;
@@ -338,9 +306,7 @@ impl Detached {
     /// Sends a signal, such as `SIGINT`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let sleeping = sandbox.start("sleep 1000").await?;
     /// sleeping.signal("SIGTERM").await?;
     /// assert_eq!(sleeping.wait().await?.signal.as_deref(), Some("SIGTERM"));
@@ -355,9 +321,7 @@ impl Detached {
     /// Kills the command and all its processes. Has no effect if it has ended.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let ended = sandbox.start("sleep 1000").await?.cancel().await?;
     /// assert_eq!(ended.signal.as_deref(), Some("SIGKILL"));
     /// # Ok(()) });

@@ -25,8 +25,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// ```
 /// use sandboxd_client::Code;
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// let error = client.get("sb_00000000").await.unwrap_err();
 /// match error.code() {
 ///     Code::SandboxNotFound => assert_eq!(error.details()["sandboxId"], "sb_00000000"),
@@ -192,8 +191,7 @@ impl Error {
     /// The code, to match on.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert_eq!(error.code(), sandboxd_client::Code::InvalidConfig);
     /// # Ok(()) });
@@ -205,8 +203,7 @@ impl Error {
     /// The code as the service sent it, even if this version does not know it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert_eq!(error.code_name(), "INVALID_CONFIG");
     /// # Ok(()) });
@@ -218,8 +215,7 @@ impl Error {
     /// The message for people.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert!(error.message().contains("resources.cpu"));
     /// # Ok(()) });
@@ -245,8 +241,7 @@ impl Error {
     /// as `certificate` or `refused`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.create("ubuntu:24.04").cpu(3).await.unwrap_err();
     /// assert_eq!(error.details()["field"], "resources.cpu");
     /// # Ok(()) });
@@ -258,8 +253,7 @@ impl Error {
     /// The request id, as it appears in the log of the service.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert!(error.request_id().is_some_and(|id| id.starts_with("req_")));
     /// # Ok(()) });
@@ -271,8 +265,7 @@ impl Error {
     /// Whether the same call may succeed later.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert!(!error.retryable());
     /// # Ok(()) });
@@ -288,8 +281,7 @@ impl Error {
     /// The delay that the service requests before the next attempt.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.create("busy").without_waiting().await.unwrap_err();
     /// assert!(error.retry_after().is_some());
     /// # Ok(()) });
@@ -301,8 +293,7 @@ impl Error {
     /// The number of retries before this failure.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert_eq!(error.repeats(), 0);
     /// # Ok(()) });
@@ -314,8 +305,7 @@ impl Error {
     /// How long the call [waited for limits](crate::ClientBuilder::limit_wait) before this failure.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let error = client.get("sb_00000000").await.unwrap_err();
     /// assert!(error.waited().is_zero());
     /// # Ok(()) });

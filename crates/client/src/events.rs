@@ -20,8 +20,7 @@ impl Client {
     /// Queries the events of all sandboxes of the account.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// use futures_util::TryStreamExt;
     /// let mut events = client.events().kind(sandboxd_client::EventKind::SandboxCreated).stream();
@@ -39,9 +38,7 @@ impl Sandbox {
     /// Queries the events of this sandbox, also after its termination, until the end of the retention time.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use futures_util::TryStreamExt;
     /// sandbox.terminate().await?;
     /// let events: Vec<_> = sandbox.events().stream().try_collect().await?;
@@ -56,8 +53,7 @@ impl Sandbox {
 /// A query for events. [`stream`](Self::stream) lists recorded events; [`follow`](Self::follow) delivers new ones.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// # client.create("ubuntu:24.04").await?;
 /// let page = client.events().kinds("sandbox.*").page_size(10).page(0).await?;
 /// assert_eq!(page.pagination.total, 2);
@@ -102,8 +98,7 @@ impl Events {
     /// Filters by kind. Several filters are alternatives.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let page = client.events().kind(sandboxd_client::EventKind::ExecCompleted).page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -115,8 +110,7 @@ impl Events {
     /// Filters by name, or by group, such as `exec.*`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let page = client.events().kinds("exec.*").kinds("file.*").page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -129,8 +123,7 @@ impl Events {
     /// Filters by run.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let page = client.events().run("nightly-17").page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -143,8 +136,7 @@ impl Events {
     /// Returns only events at or after this time.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let page = client.events().since("2100-01-01T00:00:00Z".parse()?).page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -157,8 +149,7 @@ impl Events {
     /// Returns only events before this time.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let page = client.events().until("2000-01-01T00:00:00Z".parse()?).page(0).await?;
     /// assert_eq!(page.data.len(), 0);
     /// # Ok(()) });
@@ -171,8 +162,7 @@ impl Events {
     /// Returns only events after this one.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # client.create("ubuntu:24.04").await?;
     /// let seen = client.events().page(0).await?.data[0].id;
     /// let page = client.events().after(seen).page(0).await?;
@@ -187,8 +177,7 @@ impl Events {
     /// Lists the newest events first. By default the oldest come first.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # client.create("ubuntu:24.04").await?;
     /// let page = client.events().newest_first().page(0).await?;
     /// assert_eq!(page.data[0].kind, sandboxd_client::EventKind::SandboxStarted);
@@ -202,8 +191,7 @@ impl Events {
     /// Sets the number of items per request: 1 to 100, by default 100.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # client.create("ubuntu:24.04").await?;
     /// let page = client.events().page_size(1).page(0).await?;
     /// assert!(page.data.len() == 1 && page.pagination.has_more);
@@ -217,8 +205,7 @@ impl Events {
     /// Returns one page, starting at `offset`. Events of kinds that this version does not know are omitted.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # client.create("ubuntu:24.04").await?;
     /// let page = client.events().page(1).await?;
     /// assert_eq!((page.data.len(), page.pagination.total), (1, 2));
@@ -234,8 +221,7 @@ impl Events {
     /// oldest come first. No event is missed or repeated.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
     /// use futures_util::TryStreamExt;
     /// let all: Vec<_> = client.events().page_size(2).stream().try_collect().await?;

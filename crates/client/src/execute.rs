@@ -23,9 +23,7 @@ impl Sandbox {
     /// Runs a bash command line. `.await` waits for the end of the command; [`Execute::stream`] streams its output.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let result = sandbox.execute("echo out; echo err >&2; exit 3").await?;
     /// assert_eq!((result.stdout.as_str(), result.exit_code), ("out\n", Some(3)));
     /// # Ok(()) });
@@ -38,9 +36,7 @@ impl Sandbox {
 /// A command to run. `.await` waits for its end; [`stream`](Self::stream) streams its output.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let result = sandbox.execute("cat; echo $NAME >&2; exit 3").stdin("in").env("NAME", "x").await?;
 /// assert_eq!((result.stdout.as_str(), result.stderr.as_str()), ("in", "x\n"));
 /// assert_eq!(result.exit_code, Some(3));
@@ -84,9 +80,7 @@ impl Execute {
     /// Sets the working directory, by default that of the sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert_eq!(sandbox.execute("pwd").cwd("/tmp").await?.stdout, "/tmp\n");
     /// # Ok(()) });
     /// ```
@@ -98,9 +92,7 @@ impl Execute {
     /// Sets the user, by default root: a name in the sandbox's `/etc/passwd`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert_eq!(sandbox.execute("echo hello").user("root").await?.stdout, "hello\n");
     /// # Ok(()) });
     /// ```
@@ -112,9 +104,7 @@ impl Execute {
     /// Adds an environment variable, which overrides that of the sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert_eq!(sandbox.execute("echo $A").env("A", "1").await?.stdout, "1\n");
     /// # Ok(()) });
     /// ```
@@ -126,9 +116,7 @@ impl Execute {
     /// Sets the text for standard input.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert_eq!(sandbox.execute("cat").stdin("hello").await?.stdout, "hello");
     /// # Ok(()) });
     /// ```
@@ -140,9 +128,7 @@ impl Execute {
     /// Kills the command and all its processes after this time: by default 60 s, at most 5 minutes.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let result = sandbox.execute("sleep 60").timeout(std::time::Duration::from_millis(10)).await?;
     /// assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
     /// # Ok(()) });
@@ -155,9 +141,7 @@ impl Execute {
     /// Fails with [`InvalidState`](crate::Code::InvalidState) if the sandbox is paused, instead of resuming it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.pause().await?;
     /// let error = sandbox.execute("true").without_resume().await.unwrap_err();
     /// assert_eq!(error.code(), sandboxd_client::Code::InvalidState);
@@ -172,9 +156,7 @@ impl Execute {
     /// Not available for streams.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let result = sandbox.execute("echo once").idempotency_key("step-1").await?;
     /// # Ok(()) });
     /// ```
@@ -186,9 +168,7 @@ impl Execute {
     /// Sends no idempotency key: the service kills the command when the future is dropped, and a lost response is an error.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use std::time::Duration;
     /// let long = sandbox.execute("sleep 1000").killed_on_drop();
     /// assert!(tokio::time::timeout(Duration::from_millis(20), long).await.is_err());
@@ -203,9 +183,7 @@ impl Execute {
     /// The concatenation is the output as written, with U+FFFD for bytes that are not UTF-8.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use sandboxd_client::Output;
     /// use futures_util::TryStreamExt;
     /// let mut output = sandbox.execute("cat").stdin("one\ntwo").with_line_ends().stream().await?;
@@ -221,9 +199,7 @@ impl Execute {
     /// Starts the command and returns once it runs. Dropping the stream kills the command.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use sandboxd_client::Output;
     /// use futures_util::TryStreamExt;
     /// let mut output = sandbox.execute("echo one; echo two >&2").stream().await?;

@@ -43,9 +43,7 @@ impl Sandbox {
     /// Accesses the files of the sandbox. Paths are absolute, or relative to the working directory of the sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let files = sandbox.files();
     /// files.write("notes/today.txt", "buy milk\n").parents().await?;
     /// assert_eq!(files.read("notes/today.txt").text().await?, "buy milk\n");
@@ -59,9 +57,7 @@ impl Sandbox {
 /// The files of a sandbox; see [`Sandbox::files`].
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let files = sandbox.files();
 /// let error = files.read("nothing").await.unwrap_err();
 /// assert_eq!(error.code(), sandboxd_client::Code::FileNotFound);
@@ -77,9 +73,7 @@ impl Files {
     /// Fails with [`InvalidState`](crate::Code::InvalidState) if the sandbox is paused, instead of resuming it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.pause().await?;
     /// let error = sandbox.files().without_resume().exists("/").await.unwrap_err();
     /// assert_eq!(error.code(), sandboxd_client::Code::InvalidState);
@@ -94,9 +88,7 @@ impl Files {
     /// Returns the metadata of a path. Does not follow a symbolic link; see [`stat_target`](Self::stat_target).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.files().write("a.txt", "hello").await?;
     /// let entry = sandbox.files().stat("a.txt").await?;
     /// assert_eq!((entry.path.as_str(), entry.size_bytes), ("/workspace/a.txt", 5));
@@ -109,9 +101,7 @@ impl Files {
     /// Returns the metadata of a path, following symbolic links.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert!(sandbox.files().stat_target("/").await?.is_directory);
     /// # Ok(()) });
     /// ```
@@ -122,9 +112,7 @@ impl Files {
     /// Whether a path exists. Symbolic links are not followed: a dangling link counts as existing.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert!(!sandbox.files().exists("a.txt").await?);
     /// # Ok(()) });
     /// ```
@@ -136,9 +124,7 @@ impl Files {
     /// Creates a directory.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let entry = sandbox.files().mkdir("src/deep").recursive().await?;
     /// assert!(entry.is_directory);
     /// # Ok(()) });
@@ -150,9 +136,7 @@ impl Files {
     /// Moves a file or directory. `to` is the new path of the entry, not a directory to move it into.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().write("a.txt", "a").await?;
     /// let entry = sandbox.files().rename("a.txt", "b.txt").await?;
     /// assert_eq!(entry.name, "b.txt");
@@ -165,9 +149,7 @@ impl Files {
     /// Deletes a path, without following a symbolic link. Returns the number of files, directories and links deleted.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.files().write("dir/a.txt", "a").parents().await?;
     /// assert_eq!(sandbox.files().delete("dir").await.unwrap_err().code(), sandboxd_client::Code::DirectoryNotEmpty);
     /// assert_eq!(sandbox.files().delete("dir").recursive().await?, 2);
@@ -240,9 +222,7 @@ awaited! {
 /// A directory to create; `.await` sends the request.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let entry = sandbox.files().mkdir("private").mode(0o700).await?;
 /// assert_eq!(entry.mode, "0700");
 /// # Ok(()) });
@@ -259,9 +239,7 @@ impl MakeDirectory {
     /// Creates missing parents too, and succeeds if the directory exists.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.files().mkdir("a/b").recursive().await?;
     /// sandbox.files().mkdir("a/b").recursive().await?;
     /// # Ok(()) });
@@ -274,9 +252,7 @@ impl MakeDirectory {
     /// Sets the mode, by default 0755.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.files().mkdir("shared").mode(0o1777).await?;
     /// # Ok(()) });
     /// ```
@@ -305,9 +281,7 @@ fn mode(mode: Option<u32>) -> String {
 /// A move; `.await` sends the request.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # let files = sandbox.files();
 /// # files.write("a", "a").await?;
 /// # files.write("b", "b").await?;
@@ -327,9 +301,7 @@ impl Move {
     /// Replaces an existing file or an empty directory.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().write("new", "a").await?;
     /// sandbox.files().rename("new", "current").overwrite().await?;
     /// # Ok(()) });
@@ -354,9 +326,7 @@ impl Move {
 /// A deletion; `.await` sends the request.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # sandbox.files().write("a.txt", "a").await?;
 /// assert_eq!(sandbox.files().delete("a.txt").await?, 1);
 /// # Ok(()) });
@@ -372,9 +342,7 @@ impl Delete {
     /// Deletes a directory with its contents.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().mkdir("dir").await?;
     /// sandbox.files().delete("dir").recursive().await?;
     /// # Ok(()) });

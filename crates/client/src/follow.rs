@@ -38,9 +38,7 @@ impl Events {
     /// reconnecting is refused or fails for five minutes.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use futures_util::TryStreamExt;
     /// let mut events = sandbox.events().follow().await?;
     /// sandbox.pause().await?;

@@ -14,8 +14,7 @@ impl Sandbox {
     /// Terminates the sandbox when the returned guard is dropped, also on early return or panic.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let id = {
     /// let sandbox = client.create("ubuntu:24.04").await?.terminate_on_drop();
     /// sandbox.execute("true").await?;
@@ -32,8 +31,7 @@ impl Sandbox {
 /// milliseconds, at most 10 s. [`terminate`](Self::terminate) does not block, and returns errors.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// let sandbox = client.create("ubuntu:24.04").await?.terminate_on_drop();
 /// sandbox.execute("true").await?;
 /// sandbox.terminate().await?;
@@ -54,8 +52,7 @@ impl Guard {
     /// Terminates the sandbox now.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let guard = client.create("ubuntu:24.04").await?.terminate_on_drop();
     /// assert_eq!(guard.terminate().await?.reason, "deleted");
     /// # Ok(()) });
@@ -70,8 +67,7 @@ impl Guard {
     /// Disarms the guard and returns the sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let guard = client.create("ubuntu:24.04").await?.terminate_on_drop();
     /// let sandbox = guard.keep();
     /// sandbox.refresh().await?;

@@ -13,8 +13,7 @@ impl Client {
     /// creates may name, those that this account has requested are listed; see [`image`](Self::image).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # client.create("busy").without_waiting().await.unwrap_err();
     /// for image in client.images().await? {
     ///     println!("{} is {}", image.name, image.status);
@@ -38,8 +37,7 @@ impl Client {
     /// Returns one image, if it is on the service's host or being pulled.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # client.create("busy").without_waiting().await.unwrap_err();
     /// let image = client.image("busy").await?.expect("somebody has asked for it");
     /// if let Some(progress) = image.progress {

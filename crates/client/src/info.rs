@@ -10,8 +10,7 @@ impl Client {
     /// The version of the service, its isolation backends, and the limits for the key.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// use sandboxd_client::Isolation;
     /// let info = client.info().await?;
     /// let has_gvisor = info.backends.iter().any(|backend| backend.name == Isolation::Gvisor);

@@ -1,8 +1,7 @@
 //! A client for `sandboxd`, a service that provides isolated Linux sandboxes.
 //!
 //! ```
-//! # sandboxd::testing::run(async |service| {
-//! # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+//! # sandboxd::testing::with_client(async |client| {
 //! // Outside of this example: let client = sandboxd_client::Client::from_env()?;
 //! let sandbox = client.create("ubuntu:24.04").env("NAME", "world").await?;
 //! let result = sandbox.execute("echo hello $NAME").await?;

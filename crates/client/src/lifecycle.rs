@@ -23,8 +23,7 @@ pub trait LifecycleEvent: Any + Send + Sync + sealed::Sealed {
 /// The sandbox was created and runs.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// let sandbox = client.create("ubuntu:24.04").on(|_: &sandboxd_client::Started| println!("it runs")).await?;
 /// # Ok(()) });
 /// ```
@@ -34,9 +33,7 @@ pub struct Started;
 /// The sandbox was paused.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// sandbox.on(|paused: &sandboxd_client::Paused| println!("after {} ms", paused.runtime_duration_ms));
 /// sandbox.pause().await?;
 /// # Ok(()) });
@@ -50,9 +47,7 @@ pub struct Paused {
 /// The sandbox was resumed.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// sandbox.on(|resumed: &sandboxd_client::Resumed| println!("after {} ms", resumed.paused_duration_ms));
 /// sandbox.pause().await?;
 /// sandbox.resume().await?;
@@ -67,9 +62,7 @@ pub struct Resumed {
 /// The sandbox is terminated. Reported once, by the call that terminated it or the first that found it terminated.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// sandbox.on(|end: &sandboxd_client::Terminated| assert_eq!(end.reason, "deleted"));
 /// sandbox.terminate().await?;
 /// # Ok(()) });
@@ -87,9 +80,7 @@ pub struct Terminated {
 /// A call failed.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// sandbox.on(|failed: &sandboxd_client::Failed| eprintln!("{}", failed.error));
 /// assert!(sandbox.resume().await.is_err());
 /// # Ok(()) });

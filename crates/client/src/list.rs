@@ -18,8 +18,7 @@ impl Client {
     /// Lists sandboxes, newest first.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// use futures_util::TryStreamExt;
     /// # client.create("ubuntu:24.04").await?;
     /// let mut list = client.list().state(sandboxd_client::SandboxState::Running).stream();
@@ -36,8 +35,7 @@ impl Client {
 /// A query for sandboxes.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// # client.create("ubuntu:24.04").metadata("job", "17").await?;
 /// let page = client.list().metadata("job", "17").page_size(10).page(0).await?;
 /// assert_eq!(page.pagination.total, 1);
@@ -63,8 +61,7 @@ impl List {
     /// Requests items that also have their isolation and metadata, and the times of their hibernation and of the end of their timeout.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # client.create("ubuntu:24.04").metadata("job", "17").await?;
     /// let page = client.list().details().page(0).await?;
     /// assert!(page.data[0].isolation.is_some() && page.data[0].expires_at.is_some());
@@ -78,8 +75,7 @@ impl List {
     /// Filters by state.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let paused = client.list().state(sandboxd_client::SandboxState::Paused).page(0).await?;
     /// assert_eq!(paused.data.len(), 0);
     /// # Ok(()) });
@@ -92,8 +88,7 @@ impl List {
     /// Filters by image.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let none = client.list().image("node:22").page(0).await?;
     /// assert_eq!(none.data.len(), 0);
     /// # Ok(()) });
@@ -106,8 +101,7 @@ impl List {
     /// Filters by tag. A sandbox must match all tags.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let none = client.list().metadata("userId", "user_123").metadata("job", "17").page(0).await?;
     /// assert_eq!(none.data.len(), 0);
     /// # Ok(()) });
@@ -120,8 +114,7 @@ impl List {
     /// Sets the number of items per request: 1 to 100, by default 100.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
     /// let page = client.list().page_size(2).page(0).await?;
     /// assert!(page.data.len() == 2 && page.pagination.has_more);
@@ -135,8 +128,7 @@ impl List {
     /// Returns one page, starting at `offset`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # for _ in 0..3 { client.create("ubuntu:24.04").await?; }
     /// let page = client.list().page_size(2).page(2).await?;
     /// assert!(page.data.len() == 1 && !page.pagination.has_more);
@@ -150,8 +142,7 @@ impl List {
     /// only once.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// use futures_util::TryStreamExt;
     /// # for _ in 0..5 { client.create("ubuntu:24.04").await?; }
     /// let all: Vec<_> = client.list().page_size(2).stream().try_collect().await?;
@@ -216,8 +207,7 @@ impl Pages {
 /// A stream of sandboxes, newest first. It ends after the first error.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// use futures_util::StreamExt;
 /// let mut list: sandboxd_client::Listing = client.list().stream();
 /// assert!(list.next().await.is_none());

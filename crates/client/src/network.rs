@@ -12,8 +12,7 @@ impl Sandbox {
     /// Returns the network policy, and the traffic since the processes of the sandbox were last started.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").only_domains(["example.com"]).await?;
     /// assert_eq!(sandbox.network().await?.egress.allow, ["example.com"]);
     /// # Ok(()) });
@@ -25,9 +24,7 @@ impl Sandbox {
     /// Replaces the policy for outgoing connections. It is in effect when this returns; connections that it does not allow are closed.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use sandboxd_client::{EgressDefault, EgressPolicy};
     /// let offline = EgressPolicy { default: EgressDefault::Deny, ..EgressPolicy::default() };
     /// let view = sandbox.set_egress(offline).await?;

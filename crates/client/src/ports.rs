@@ -18,9 +18,7 @@ impl Sandbox {
     /// a [token](Self::port_token). Exposing a port again replaces its settings and revokes its tokens.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let port = sandbox.expose(8080).public().await?;
     /// println!("look at {}", port.url);
     /// # assert_eq!((port.port, port.visibility), (8080, sandboxd_client::PortVisibility::Public));
@@ -34,9 +32,7 @@ impl Sandbox {
     /// Lists the exposed ports by number.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.expose(8080).await?;
     /// for port in sandbox.ports().await? {
     ///     println!("{} at {}", port.port, port.url);
@@ -53,9 +49,7 @@ impl Sandbox {
     /// Closes a port: its connections are closed and its tokens revoked.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.expose(8080).await?;
     /// sandbox.close_port(8080).await?;
     /// assert_eq!(sandbox.close_port(8080).await.unwrap_err().code(), sandboxd_client::Code::PortNotFound);
@@ -72,9 +66,7 @@ impl Sandbox {
     /// [`expires_in`](TokenFor::expires_in) sets another time.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use std::time::Duration;
     /// sandbox.expose(8080).await?;
     /// let token = sandbox.port_token(8080).expires_in(Duration::from_secs(600)).await?;
@@ -91,9 +83,7 @@ impl Sandbox {
 /// A port to expose; `.await` sends the request.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let port = sandbox.expose(3000).auto_resume(false).await?;
 /// assert!(!port.auto_resume);
 /// # Ok(()) });
@@ -109,9 +99,7 @@ impl Expose {
     /// Allows access without a key to anyone who has the URL.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let port = sandbox.expose(8080).public().await?;
     /// assert_eq!(port.visibility, sandboxd_client::PortVisibility::Public);
     /// # Ok(()) });
@@ -124,9 +112,7 @@ impl Expose {
     /// Sets whether traffic resumes a paused sandbox. The default is true.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert!(!sandbox.expose(8080).auto_resume(false).await?.auto_resume);
     /// # Ok(()) });
     /// ```
@@ -138,9 +124,7 @@ impl Expose {
     /// Sets the `Idempotency-Key`. By default the library generates one for its retries.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let port = sandbox.expose(8080).idempotency_key("preview-of-job-17").await?;
     /// # Ok(()) });
     /// ```
@@ -176,9 +160,7 @@ impl IntoFuture for Expose {
 /// A token to create; `.await` sends the request.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// sandbox.expose(8080).await?;
 /// let token = sandbox.port_token(8080).await?;
 /// assert!(token.token.starts_with("spt_"));
@@ -195,9 +177,7 @@ impl TokenFor {
     /// Sets the validity: from a second to a week.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.expose(8080).await?;
     /// let day = std::time::Duration::from_secs(24 * 3600);
     /// let token = sandbox.port_token(8080).expires_in(day).await?;

@@ -25,9 +25,7 @@ const END: &str = "end";
 /// connection and continues after the last line, so that no line is missed or repeated.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// use futures_util::TryStreamExt;
 /// let mut output = sandbox.start("echo hi").await?.follow();
 /// while let Some(output) = output.try_next().await? {
@@ -56,9 +54,7 @@ impl Following {
     /// The offset after the last line, for [`Detached::follow_from`]; `None` before the first line.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use futures_util::TryStreamExt;
     /// let mut output = sandbox.start("echo hi").await?.follow();
     /// assert_eq!(output.offset(), None);
@@ -75,9 +71,7 @@ impl Detached {
     /// Streams the output line by line from the beginning, followed by the result.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use futures_util::TryStreamExt;
     /// let mut output = sandbox.start("echo hi").await?.follow();
     /// assert_eq!(output.try_next().await?, Some(sandboxd_client::Output::Stdout("hi".into())));
@@ -91,9 +85,7 @@ impl Detached {
     /// one. The concatenation is the output as written, with U+FFFD for bytes that are not UTF-8.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use futures_util::TryStreamExt;
     /// let command = sandbox.execute("cat").stdin("no end").detached().await?;
     /// let mut output = command.follow_with_line_ends();
@@ -107,9 +99,7 @@ impl Detached {
     /// Like [`follow`](Self::follow), but starts after an [offset](Following::offset).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use futures_util::TryStreamExt;
     /// let command = sandbox.start("echo one; echo two").await?;
     /// let mut output = command.follow();
@@ -126,9 +116,7 @@ impl Detached {
     /// [`follow_with_line_ends`](Self::follow_with_line_ends).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use futures_util::TryStreamExt;
     /// let command = sandbox.start("echo one; echo two").await?;
     /// let mut output = command.follow_with_line_ends();

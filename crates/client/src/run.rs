@@ -31,8 +31,7 @@ static LAST_ID: AtomicU64 = AtomicU64::new(0);
 /// A run of a program: an id and the receivers of its events. Clones share both.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// # let dir = tempfile::tempdir()?;
 /// # let file = dir.path().join("run.jsonl");
 /// use sandboxd_client::{EventKind, Run};
@@ -141,9 +140,7 @@ impl Run {
     /// limits the rate, this takes up to 5 minutes.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let run = sandboxd_client::Run::new().to_service(&sandbox);
     /// run.thinking("which test fails?");
     /// run.delivered().await?;

@@ -29,8 +29,7 @@ impl Client {
     /// Returns a sandbox with its current state, by its id or its name.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let id = client.create("ubuntu:24.04").await?.id().to_string();
     /// let sandbox = client.get(&id).await?;
     /// assert_eq!(sandbox.known().unwrap().image, "ubuntu:24.04");
@@ -48,8 +47,7 @@ impl Client {
     /// sandbox if another one gets the name.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").name("web").await?;
     /// assert_eq!(client.find("web").await?.id(), sandbox.id());
     /// sandbox.terminate().await?;
@@ -71,8 +69,7 @@ impl Client {
     /// A handle for a sandbox. Sends no request, so the sandbox need not exist.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let id = client.create("ubuntu:24.04").await?.id().to_string();
     /// let result = client.sandbox(&id)?.execute("echo hi").await?;
     /// assert!(client.sandbox("../etc").is_err());
@@ -91,8 +88,7 @@ impl Client {
 /// [`terminate_on_drop`](Self::terminate_on_drop).
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// let sandbox = client.create("ubuntu:24.04").await?;
 /// sandbox.execute("echo kept > note").await?;
 /// sandbox.pause().await?;
@@ -133,8 +129,7 @@ impl Sandbox {
     /// The identifier.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(sandbox.id().as_str().starts_with("sb_"));
     /// # Ok(()) });
@@ -146,8 +141,7 @@ impl Sandbox {
     /// The state as of the last create, get or [`refresh`](Self::refresh). Sends no request.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").await?;
     /// assert_eq!(sandbox.known().unwrap().workdir, "/workspace");
     /// # Ok(()) });
@@ -159,8 +153,7 @@ impl Sandbox {
     /// Fetches the current state.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.pause().await?;
     /// assert_eq!(sandbox.refresh().await?.state, sandboxd_client::SandboxState::Paused);
@@ -213,9 +206,7 @@ impl Sandbox {
     /// Pauses the sandbox: freezes all its processes.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let paused = sandbox.pause().await?;
     /// println!("it ran for {} ms", paused.runtime_duration_ms);
     /// # Ok(()) });
@@ -249,9 +240,7 @@ impl Sandbox {
     /// Resumes the sandbox. Commands resume it automatically.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.pause().await?;
     /// let resumed = sandbox.resume().await?;
     /// println!("it was paused for {} ms", resumed.paused_duration_ms);
@@ -264,9 +253,7 @@ impl Sandbox {
     /// Ends the processes of a paused sandbox, frozen or stored, and starts it again on its disk.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.pause().await?;
     /// sandbox.resume_cold().await?;
     /// # Ok(()) });
@@ -286,9 +273,7 @@ impl Sandbox {
     /// Changes the timeout, which then counts from now, or from the resume of a paused sandbox. Zero ends it now.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let view = sandbox.set_timeout(std::time::Duration::from_secs(3600)).await?;
     /// assert_eq!(view.timeout_ms, 3_600_000);
     /// # Ok(()) });
@@ -304,9 +289,7 @@ impl Sandbox {
     /// The samples of CPU, memory and disk from `start` to `end`, oldest first. A running sandbox is sampled about every 5 s.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// for sample in sandbox.metrics(None, None).await? {
     ///     println!("{} {:.1} %", sample.timestamp, sample.cpu_used_percent);
     /// }
@@ -337,9 +320,7 @@ impl Sandbox {
     /// terminated, the call succeeds; its running time is then unknown.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let end = sandbox.terminate().await?;
     /// assert_eq!(end.reason, "deleted");
     /// assert_eq!(sandbox.refresh().await.unwrap_err().code(), sandboxd_client::Code::SandboxNotFound);
@@ -362,9 +343,7 @@ impl Sandbox {
     /// event: [`Started`](crate::Started), [`Paused`], [`Resumed`], [`Terminated`] or [`Failed`].
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use sandboxd_client::{Failed, Terminated};
     /// sandbox.on(|end: &Terminated| println!("gone: {}", end.reason));
     /// sandbox.on(|failed: &Failed| eprintln!("{}", failed.error));
@@ -378,8 +357,7 @@ impl Sandbox {
     /// Records what this handle and its clones do in `run`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let id = client.create("ubuntu:24.04").await?.id().to_string();
     /// let run = sandboxd_client::Run::new();
     /// let sandbox = client.sandbox(&id)?.with_run(&run);
@@ -450,8 +428,7 @@ impl Run {
     /// [`delivered`](Self::delivered) waits until all are stored.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// use sandboxd_client::{EventKind, Run};
     /// use futures_util::TryStreamExt;
     /// let run = Run::new();

@@ -21,8 +21,7 @@ impl Client {
     /// Lists snapshots, newest first.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.snapshot().name("before").await?;
     /// for snapshot in client.snapshots().of(sandbox.id()).all().await? {
@@ -44,8 +43,7 @@ impl Client {
     /// Returns a snapshot.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let taken = client.create("ubuntu:24.04").await?.snapshot().await?;
     /// let snapshot = client.snapshot(taken.id.as_str()).await?;
     /// assert_eq!(snapshot, taken);
@@ -58,8 +56,7 @@ impl Client {
     /// Deletes a snapshot. Sandboxes that were created from it are not affected.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let taken = client.create("ubuntu:24.04").await?.snapshot().await?;
     /// client.delete_snapshot(taken.id.as_str()).await?;
     /// let error = client.snapshot(taken.id.as_str()).await.unwrap_err();
@@ -79,8 +76,7 @@ impl Sandbox {
     /// Takes a snapshot of the disk, or with [`TakeSnapshot::memory`] of the processes, too; `.await` sends the request. Its id can be the image of a create.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.execute("echo kept > file").await?;
     /// let snapshot = sandbox.snapshot().name("after-setup").await?;
@@ -96,9 +92,7 @@ impl Sandbox {
     /// processes, they continue.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.execute("echo before > file").await?;
     /// let snapshot = sandbox.snapshot().await?;
     /// sandbox.execute("echo after > file").await?;
@@ -117,9 +111,7 @@ impl Sandbox {
     /// Creates sandboxes with the configuration of this one and a copy of its disk: all, or none. `.await` sends the request.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.execute("echo kept > file").await?;
     /// for fork in sandbox.fork(2).env("ATTEMPT", "2").await? {
     ///     assert_eq!(fork.execute("cat file; echo $ATTEMPT").await?.stdout, "kept\n2\n");
@@ -138,9 +130,7 @@ impl Sandbox {
 /// A snapshot to take; `.await` sends the request.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let snapshot = sandbox.snapshot().name("nightly").metadata("job", "17").idempotency_key("job-17").await?;
 /// assert_eq!(snapshot.metadata["job"], "17");
 /// # Ok(()) });
@@ -156,9 +146,7 @@ impl TakeSnapshot {
     /// Sets a name. Several snapshots can have the same.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert_eq!(sandbox.snapshot().name("nightly").await?.name.as_deref(), Some("nightly"));
     /// # Ok(()) });
     /// ```
@@ -184,8 +172,7 @@ impl TakeSnapshot {
     /// Adds a tag.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.snapshot().metadata("job", "17").await?;
     /// assert_eq!(client.snapshots().metadata("job", "17").all().await?.len(), 1);
@@ -199,9 +186,7 @@ impl TakeSnapshot {
     /// Sets the `Idempotency-Key`. By default the library generates one for its retries.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let first = sandbox.snapshot().idempotency_key("nightly-17").await?;
     /// assert_eq!(sandbox.snapshot().idempotency_key("nightly-17").await?.id, first.id);
     /// # Ok(()) });
@@ -230,9 +215,7 @@ impl IntoFuture for TakeSnapshot {
 /// A fork; `.await` sends the request.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let forks = sandbox.fork(3).metadata("experiment", "7").await?;
 /// assert_eq!(forks.len(), 3);
 /// # Ok(()) });
@@ -262,9 +245,7 @@ impl Fork {
     /// Adds an environment variable to those of the sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let forks = sandbox.fork(1).env("SEED", "4").await?;
     /// assert_eq!(forks[0].execute("echo $SEED").await?.stdout, "4\n");
     /// # Ok(()) });
@@ -277,8 +258,7 @@ impl Fork {
     /// Names the new sandbox, if it is the only one. Without it a fork has no name.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").name("web").await?;
     /// let forks = sandbox.fork(1).name("web-2").await?;
     /// assert_eq!(client.find("web-2").await?.id(), forks[0].id());
@@ -293,8 +273,7 @@ impl Fork {
     /// Adds a tag. The tags of the sandbox are not copied then.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").metadata("job", "17").await?;
     /// let forks = sandbox.fork(1).metadata("experiment", "7").await?;
     /// assert_eq!(forks[0].known().unwrap().metadata.get("job"), None);
@@ -308,9 +287,7 @@ impl Fork {
     /// Sets the `Idempotency-Key`. By default the library generates one for its retries.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let first = sandbox.fork(1).idempotency_key("experiment-7").await?;
     /// assert_eq!(sandbox.fork(1).idempotency_key("experiment-7").await?[0].id(), first[0].id());
     /// # Ok(()) });
@@ -342,8 +319,7 @@ impl IntoFuture for Fork {
 /// A query for snapshots.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// # client.create("ubuntu:24.04").await?.snapshot().name("nightly").await?;
 /// let page = client.snapshots().name("nightly").page_size(10).page(0).await?;
 /// assert_eq!(page.pagination.total, 1);
@@ -363,8 +339,7 @@ impl Snapshots {
     /// Filters by sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// assert!(client.snapshots().of(sandbox.id()).all().await?.is_empty());
     /// # Ok(()) });
@@ -377,8 +352,7 @@ impl Snapshots {
     /// Filters by name.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// assert!(client.snapshots().name("nightly").all().await?.is_empty());
     /// # Ok(()) });
     /// ```
@@ -390,8 +364,7 @@ impl Snapshots {
     /// Filters by tag. A snapshot must match all tags.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// assert!(client.snapshots().metadata("job", "17").all().await?.is_empty());
     /// # Ok(()) });
     /// ```
@@ -403,8 +376,7 @@ impl Snapshots {
     /// Sets the number of items per request: 1 to 100, by default 100.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// # for _ in 0..3 { sandbox.snapshot().await?; }
     /// let page = client.snapshots().page_size(2).page(0).await?;
@@ -420,8 +392,7 @@ impl Snapshots {
     /// Returns one page, starting at `offset`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let page = client.snapshots().page(0).await?;
     /// assert_eq!(page.pagination.total, 0);
     /// # Ok(()) });
@@ -433,8 +404,7 @@ impl Snapshots {
     /// Returns all.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// for snapshot in client.snapshots().all().await? {
     ///     println!("{}", snapshot.id);
     /// }

@@ -25,9 +25,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// An item of a command's output.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// use sandboxd_client::Output;
 /// use futures_util::TryStreamExt;
 /// let all: Vec<Output> = sandbox.execute("echo hi").stream().await?.try_collect().await?;
@@ -50,9 +48,7 @@ pub enum Output {
 /// A stream of [`Output`]. It ends after [`Output::Done`], or after the first error.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let output = sandbox.execute("echo hi; exit 2").stream().await?;
 /// assert_eq!(output.done().await?.exit_code, Some(2));
 /// # Ok(()) });
@@ -93,9 +89,7 @@ impl OutputStream {
     /// The request id, as it appears in the log of the service.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let output = sandbox.execute("true").stream().await?;
     /// assert!(output.request_id().is_some());
     /// # Ok(()) });
@@ -107,9 +101,7 @@ impl OutputStream {
     /// Reads to the end and returns the result.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// assert_eq!(sandbox.execute("true").stream().await?.done().await?.exit_code, Some(0));
     /// # Ok(()) });
     /// ```

@@ -23,8 +23,7 @@ impl Client {
     /// Uploads a build context, a tar archive. The service has it for an hour. [`BuildTemplate::context`] does it for one build.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("app.py"), "print(1)")?;
     /// # let project = dir.path();
@@ -40,8 +39,7 @@ impl Client {
     /// Returns a template, with the progress of its build.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04\nWORKDIR /srv").await?;
     /// let template = client.template(accepted.id.as_str()).await?;
     /// println!("{} of {} steps", template.steps.done, template.steps.total);
@@ -54,8 +52,7 @@ impl Client {
     /// Cancels a build. Returns when nothing of it runs any more; a build that is over stays as it is.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04\nWORKDIR /srv").await?;
     /// assert!(client.cancel_template(accepted.id.as_str()).await?.state.is_final());
     /// # Ok(()) });
@@ -67,8 +64,7 @@ impl Client {
     /// Deletes a template, after its build is cancelled. Sandboxes that were created from it are not affected.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04\nWORKDIR /srv").await?;
     /// client.delete_template(accepted.id.as_str()).await?;
     /// let error = client.template(accepted.id.as_str()).await.unwrap_err();

@@ -31,9 +31,7 @@ impl Sandbox {
     /// Opens a terminal with a shell, unless a command is set. `.await` opens it and attaches to it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// use sandboxd_client::TerminalEvent;
     /// let mut terminal = sandbox.terminal().size(120, 40).await?;
     /// terminal.write("exit 3\r").await?;
@@ -54,9 +52,7 @@ impl Sandbox {
 /// A terminal to open.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let terminal = sandbox.terminal().command("top").cwd("/").env("LANG", "C").open().await?;
 /// assert!(terminal.status().await?.terminal.is_some());
 /// # Ok(()) });
@@ -71,9 +67,7 @@ impl OpenTerminal {
     /// Sets columns and rows: by default 80 and 24, at most 1000.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let terminal = sandbox.terminal().size(132, 50).open().await?;
     /// assert_eq!(terminal.status().await?.terminal.unwrap().cols, 132);
     /// # Ok(()) });
@@ -86,9 +80,7 @@ impl OpenTerminal {
     /// Runs this bash command line instead of a shell.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let terminal = sandbox.terminal().command("vim notes").open().await?;
     /// assert_eq!(terminal.status().await?.command, "vim notes");
     /// # Ok(()) });
@@ -101,9 +93,7 @@ impl OpenTerminal {
     /// Sets the working directory, by default that of the sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let terminal = sandbox.terminal().cwd("/tmp").open().await?;
     /// # Ok(()) });
     /// ```
@@ -115,9 +105,7 @@ impl OpenTerminal {
     /// Sets the user, by default root: a name in the sandbox's `/etc/passwd`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let terminal = sandbox.terminal().user("root").open().await?;
     /// # Ok(()) });
     /// ```
@@ -129,9 +117,7 @@ impl OpenTerminal {
     /// Adds an environment variable, which overrides that of the sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let terminal = sandbox.terminal().env("EDITOR", "vim").open().await?;
     /// # Ok(()) });
     /// ```
@@ -143,9 +129,7 @@ impl OpenTerminal {
     /// Sets the time limit of the terminal, at most 24 hours. Without it the terminal may run as long as its sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let hour = std::time::Duration::from_secs(3600);
     /// let terminal = sandbox.terminal().timeout(hour).open().await?;
     /// assert_eq!(terminal.status().await?.timeout_ms, Some(3_600_000));
@@ -159,9 +143,7 @@ impl OpenTerminal {
     /// Fails with [`Code::InvalidState`](crate::Code) if the sandbox is paused, instead of resuming it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.pause().await?;
     /// let error = sandbox.terminal().without_resume().open().await.unwrap_err();
     /// assert_eq!(error.code(), sandboxd_client::Code::InvalidState);
@@ -175,9 +157,7 @@ impl OpenTerminal {
     /// Opens the terminal without attaching to it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let opened = sandbox.terminal().open().await?;
     /// let terminal = opened.attach().await?;
     /// # Ok(()) });
@@ -205,9 +185,7 @@ impl Detached {
     /// Attaches to the terminal. The output so far is replayed first.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let opened = sandbox.terminal().open().await?;
     /// let (one, two) = (opened.attach().await?, opened.attach().await?);
     /// # Ok(()) });
@@ -219,9 +197,7 @@ impl Detached {
     /// Like [`attach`](Self::attach), but starts after an offset in bytes.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let opened = sandbox.terminal().open().await?;
     /// let again = opened.attach_from(0).await?;
     /// # Ok(()) });
@@ -255,9 +231,7 @@ pub enum TerminalEvent {
 /// An attached terminal. Dropping it detaches; the terminal keeps running.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let mut terminal = sandbox.terminal().await?;
 /// terminal.resize(100, 30).await?;
 /// terminal.write("echo hi\r").await?;
@@ -275,9 +249,7 @@ impl Terminal {
     /// The execution of the terminal, to attach to it again.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let terminal = sandbox.terminal().await?;
     /// assert_eq!(sandbox.executions().await?[0].execution_id, *terminal.execution().id());
     /// # Ok(()) });
@@ -289,9 +261,7 @@ impl Terminal {
     /// The input side, for use in another task.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let terminal = sandbox.terminal().await?;
     /// let keyboard = terminal.keyboard();
     /// tokio::spawn(async move { keyboard.write("ls\r").await });
@@ -304,9 +274,7 @@ impl Terminal {
     /// Returns the next output; `None` after the end.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let mut terminal = sandbox.terminal().await?;
     /// terminal.write("exit 0\r").await?;
     /// while terminal.next().await?.is_some() {}
@@ -319,9 +287,7 @@ impl Terminal {
     /// Sends input. See [`Keyboard::write`].
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.terminal().await?.write("ls\r").await?;
     /// # Ok(()) });
     /// ```
@@ -332,9 +298,7 @@ impl Terminal {
     /// Sets the window size. See [`Keyboard::resize`].
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.terminal().await?.resize(100, 30).await?;
     /// # Ok(()) });
     /// ```
@@ -352,9 +316,7 @@ impl Drop for Terminal {
 /// The input side of a terminal. Clones share it.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let terminal = sandbox.terminal().await?;
 /// terminal.keyboard().write("ls\r").await?;
 /// # Ok(()) });
@@ -368,9 +330,7 @@ impl Keyboard {
     /// Sends input. Input in transit when a connection is lost may be lost; it never arrives twice.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let terminal = sandbox.terminal().await?;
     /// terminal.keyboard().write("\x03").await?;
     /// # Ok(()) });
@@ -382,9 +342,7 @@ impl Keyboard {
     /// Sets the window size; the foreground process receives `SIGWINCH`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let terminal = sandbox.terminal().await?;
     /// terminal.keyboard().resize(100, 30).await?;
     /// # Ok(()) });

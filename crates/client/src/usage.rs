@@ -10,8 +10,7 @@ impl Client {
     /// What the account uses of each quota; `allowed` is `None` where a quota is unlimited.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let usage = client.usage().await?;
     /// if usage.sandboxes.allowed.is_some_and(|allowed| usage.sandboxes.used >= allowed) {
     ///     println!("{} cannot create another sandbox", usage.account);

@@ -19,6 +19,7 @@ use engine::{Clock, Engine, EngineSettings, Template};
 use image::{Catalogue, Images, RegistryOptions};
 use listen::{Limits, Listener, Server};
 use rules::{Capacity, ImagePattern, ImagePolicy, KeyText, Rates, Scope, TimeMs};
+use sandboxd_client::{Client, Sandbox};
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -304,8 +305,11 @@ fn serve(started: &mpsc::SyncSender<Result<SocketAddr>>, stop: &CancellationToke
     })
 }
 
+/// The result of an example. Its error fails the test.
+type Tested = Result<(), Box<dyn Error>>;
+
 /// Runs an example of a client's documentation against a new service. Panics with the example's error.
-pub fn run(example: impl AsyncFnOnce(&TestService) -> Result<(), Box<dyn Error>>) {
+pub fn run(example: impl AsyncFnOnce(&TestService) -> Tested) {
     let result = (|| {
         let service = TestService::start()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -314,4 +318,20 @@ pub fn run(example: impl AsyncFnOnce(&TestService) -> Result<(), Box<dyn Error>>
     if let Err(error) = result {
         panic!("the example fails: {error}");
     }
+}
+
+/// Runs an example with a client of a new service, as [`run`] does.
+pub fn with_client(example: impl AsyncFnOnce(Client) -> Tested) {
+    run(async |service| {
+        let client = Client::builder().url(service.url()).key(service.key()).build()?;
+        example(client).await
+    });
+}
+
+/// Runs an example with a running sandbox of a new service, as [`run`] does.
+pub fn with_sandbox(example: impl AsyncFnOnce(Sandbox) -> Tested) {
+    with_client(async |client| {
+        let sandbox = client.create("ubuntu:24.04").await?;
+        example(sandbox).await
+    });
 }

@@ -59,8 +59,7 @@ impl Pages {
 /// A stream of events. It ends after the first error.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// # client.create("ubuntu:24.04").await?;
 /// use futures_util::StreamExt;
 /// let mut events: sandboxd_client::EventStream = client.events().stream();

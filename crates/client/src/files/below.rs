@@ -20,9 +20,7 @@ impl FileStream {
     /// length is unknown then. Entries that are neither files, directories nor symbolic links are omitted.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path();
     /// let files = sandbox.files();

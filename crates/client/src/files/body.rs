@@ -18,9 +18,7 @@ use crate::payload::{Payload, Pieces};
 /// directory, a reader, or a stream. Only text and bytes are held in memory.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # let dir = tempfile::tempdir()?;
 /// # let local = dir.path().join("data.bin");
 /// # std::fs::write(&local, [1, 2, 3])?;
@@ -41,9 +39,7 @@ impl FileBody {
     /// A local file. It is opened for each attempt to send it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let missing = sandboxd_client::FileBody::file("/no/such/file");
     /// let error = sandbox.files().write("a", missing).await.unwrap_err();
     /// assert_eq!(error.code(), sandboxd_client::Code::LocalFile);
@@ -60,9 +56,7 @@ impl FileBody {
     /// truncated or padded with zeroes to its original length. A file that cannot be read is an error.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("main.py"), "print(1)")?;
     /// # let local = dir.path();
@@ -83,8 +77,7 @@ impl FileBody {
     /// path of a file that is sent in any case.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("Dockerfile"), "FROM ubuntu:24.04")?;
     /// # let project = dir.path();
@@ -108,9 +101,7 @@ impl FileBody {
     /// The bytes of a reader. It is read once, so a failure after the first bytes is not retried.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// // Such as tokio::io::stdin().
     /// let reader = tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), 1_000_000);
     /// let entry = sandbox.files().write("x", sandboxd_client::FileBody::reader(reader)).await?;
@@ -124,9 +115,7 @@ impl FileBody {
     /// The chunks of a stream. It is consumed once, so a failure after the first chunk is not retried.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let pieces = futures_util::stream::iter([Ok("one ".into()), Ok("two".into())]);
     /// sandbox.files().write("a", sandboxd_client::FileBody::stream(pieces)).await?;
     /// assert_eq!(sandbox.files().read("a").text().await?, "one two");
@@ -139,9 +128,7 @@ impl FileBody {
     /// Calls `report` with the bytes sent so far; a retry starts from zero.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let body = sandboxd_client::FileBody::from(vec![0u8; 1_000_000]).on_progress(|bytes| eprint!("\r{bytes}"));
     /// sandbox.files().write("zeros", body).await?;
     /// # Ok(()) });

@@ -19,9 +19,7 @@ impl Files {
     /// Lists a directory, sorted by name.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().write("src/main.py", "").parents().await?;
     /// use futures_util::TryStreamExt;
     /// let mut list = sandbox.files().list("src").stream();
@@ -38,9 +36,7 @@ impl Files {
 /// A query for the entries of a directory.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # sandbox.files().write("a.txt", "").await?;
 /// let page = sandbox.files().list(".").page(0).await?;
 /// assert_eq!((page.pagination.total, page.data[0].name.as_str()), (1, "a.txt"));
@@ -58,9 +54,7 @@ impl ListFiles {
     /// Sets the number of items per request: 1 to 100, by default 100.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
     /// let page = sandbox.files().list(".").page_size(2).page(0).await?;
     /// assert!(page.data.len() == 2 && page.pagination.has_more);
@@ -74,9 +68,7 @@ impl ListFiles {
     /// Returns one page, starting at `offset`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
     /// let page = sandbox.files().list(".").page(2).await?;
     /// assert_eq!(page.data[0].name, "c");
@@ -93,9 +85,7 @@ impl ListFiles {
     /// page.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # for name in ["a", "b", "c"] { sandbox.files().write(name, "").await?; }
     /// use futures_util::TryStreamExt;
     /// let all: Vec<_> = sandbox.files().list(".").page_size(2).stream().try_collect().await?;
@@ -124,9 +114,7 @@ impl ListFiles {
 /// A stream of directory entries. It ends after the first error.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # sandbox.files().write("a.txt", "").await?;
 /// use futures_util::StreamExt;
 /// let mut list: sandboxd_client::FileListing = sandbox.files().list(".").stream();

@@ -16,9 +16,7 @@ impl Files {
     /// Downloads a directory as a tar archive or into a local directory.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
     /// # sandbox.files().write("project/main.py", "print(1)").parents().await?;
@@ -35,9 +33,7 @@ impl Files {
     /// directory, or any other archive.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("main.py"), "print(1)")?;
     /// # let local = dir.path();
@@ -53,9 +49,7 @@ impl Files {
 /// A directory to download.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # sandbox.files().write("a.txt", "a").await?;
 /// let pack: sandboxd_client::Pack = sandbox.files().pack(".");
 /// let archive = pack.stream().await?;
@@ -71,9 +65,7 @@ impl Pack {
     /// Streams the directory as a tar archive.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("backup.tar");
     /// sandbox.files().pack("/workspace").stream().await?.to_file(&local).await?;
@@ -95,9 +87,7 @@ impl Pack {
     /// Unpacks into a local directory; see [`FileStream::unpack_to`].
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
     /// sandbox.files().pack("/workspace").to_directory(&local).await?;
@@ -115,9 +105,7 @@ impl FileStream {
     /// Entries that cannot be created are skipped and reported as an error at the end; what was written before a failure stays.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
     /// # sandbox.files().write("a.txt", "a").await?;
@@ -137,9 +125,7 @@ impl FileStream {
 /// An archive to unpack; `.await` sends it.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # let dir = tempfile::tempdir()?;
 /// # let local = dir.path();
 /// let unpack: sandboxd_client::Unpack = sandbox.files().unpack("project", sandboxd_client::FileBody::directory(local));

@@ -30,9 +30,7 @@ impl Files {
     /// Reads a file. `.await` returns it in memory; see also [`text`](Read::text), [`stream`](Read::stream) and [`to_file`](Read::to_file).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().write("hello.txt", "hello").await?;
     /// let bytes = sandbox.files().read("hello.txt").await?;
     /// assert_eq!(&bytes[..], b"hello");
@@ -46,9 +44,7 @@ impl Files {
 /// A file to read.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # sandbox.files().write("hello.txt", "hello").await?;
 /// assert_eq!(sandbox.files().read("hello.txt").range(1..3).text().await?, "el");
 /// # Ok(()) });
@@ -66,9 +62,7 @@ impl Read {
     /// [`InvalidRequest`](crate::Code::InvalidRequest).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let files = sandbox.files();
     /// files.write("digits", "0123456789").await?;
     /// assert_eq!(files.read("digits").range(7..).text().await?, "789");
@@ -96,9 +90,7 @@ impl Read {
     /// Reads only the last bytes.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().write("log", "one\ntwo\n").await?;
     /// assert_eq!(sandbox.files().read("log").last(4).text().await?, "two\n");
     /// # Ok(()) });
@@ -111,9 +103,7 @@ impl Read {
     /// Streams the file with back-pressure.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().write("big", vec![1u8; 100_000]).await?;
     /// use futures_util::TryStreamExt;
     /// let mut pieces = sandbox.files().read("big").stream().await?;
@@ -140,9 +130,7 @@ impl Read {
     /// Returns the whole file as text. Bytes that are not UTF-8 become U+FFFD.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().write("hello.txt", "hello").await?;
     /// assert_eq!(sandbox.files().read("hello.txt").text().await?, "hello");
     /// # Ok(()) });
@@ -154,9 +142,7 @@ impl Read {
     /// Writes to a local file, which is replaced once the download is complete. Returns the size in bytes.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
     /// # sandbox.files().write("hello.txt", "hello").await?;
@@ -193,9 +179,7 @@ impl IntoFuture for Read {
 /// A [`Stream`] of the bytes of a file or an archive. An interrupted transfer ends with an error.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # sandbox.files().write("hello.txt", "hello").await?;
 /// let stream: sandboxd_client::FileStream = sandbox.files().read("hello.txt").stream().await?;
 /// assert_eq!(stream.length(), Some(5));
@@ -235,9 +219,7 @@ impl FileStream {
     /// The number of bytes, if it is known.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().write("hello.txt", "hello").await?;
     /// let stream = sandbox.files().read("hello.txt").range(1..).stream().await?;
     /// assert_eq!(stream.length(), Some(4));
@@ -250,9 +232,7 @@ impl FileStream {
     /// The request id, as it appears in the log of the service.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # sandbox.files().write("a", "a").await?;
     /// assert!(sandbox.files().read("a").stream().await?.request_id().is_some());
     /// # Ok(()) });
@@ -264,9 +244,7 @@ impl FileStream {
     /// Calls `report` with the bytes received so far.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("copy");
     /// # sandbox.files().write("a", "a").await?;
@@ -287,9 +265,7 @@ impl FileStream {
     /// number of bytes.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("project.tar");
     /// # sandbox.files().mkdir("project").await?;
@@ -304,9 +280,7 @@ impl FileStream {
     /// complete only this user can read it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("key");
     /// # let files = sandbox.files();

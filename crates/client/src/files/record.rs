@@ -18,9 +18,7 @@ use crate::{Error, Result};
 /// has changed. Holds the path and a digest of each file in memory.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// # let dir = tempfile::tempdir()?;
 /// # let local = dir.path();
 /// # std::fs::write(local.join("input"), "41")?;
@@ -61,9 +59,7 @@ impl UploadRecord {
     /// As [`FileBody::directory`], and records what is sent.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path();
     /// let record = sandboxd_client::UploadRecord::new();
@@ -82,9 +78,7 @@ impl UploadRecord {
     /// As [`FileBody::file`] for a regular file, and records what is sent.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("notes");
     /// # std::fs::write(&local, "notes")?;
@@ -130,9 +124,7 @@ impl FileStream {
     /// as by [`unpack_to`](Self::unpack_to).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path();
     /// # std::fs::write(local.join("a"), "a")?;
@@ -154,9 +146,7 @@ impl FileStream {
     /// Copies a single file back, by the rules of [`merge_directory`](Self::merge_directory). `entry` describes the file in the sandbox.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// # let dir = tempfile::tempdir()?;
     /// # let local = dir.path().join("notes");
     /// # std::fs::write(&local, "old")?;

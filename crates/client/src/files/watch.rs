@@ -26,9 +26,7 @@ pub enum WatchEvent {
 /// An active watch; see [`Files::watch`]. Dropping it ends the watch. A lost connection is an error: changes meanwhile are unknown.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// let watch: sandboxd_client::FileWatch = sandbox.files().watch("/workspace", true).await?;
 /// # drop(watch);
 /// # Ok(()) });
@@ -42,9 +40,7 @@ impl Files {
     /// Watches a directory, with `recursive` all directories below it, too. Returns when the watch is active.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let mut watch = sandbox.files().watch("/workspace", false).await?;
     /// # Ok(()) });
     /// ```
@@ -67,9 +63,7 @@ impl FileWatch {
     /// Waits for the next event. `None` when the directory was deleted. Cancel safe.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let mut watch = sandbox.files().watch("/workspace", false).await?;
     /// let soon = std::time::Duration::from_millis(1);
     /// assert!(tokio::time::timeout(soon, watch.next()).await.is_err(), "nothing changes");

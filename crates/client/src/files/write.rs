@@ -14,9 +14,7 @@ impl Files {
     /// Writes a file of any size, atomically: an existing file is replaced when the upload is complete, and is unchanged if it fails.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let entry = sandbox.files().write("hello.txt", "hello").await?;
     /// assert_eq!((entry.size_bytes, entry.mode.as_str()), (5, "0644"));
     /// # Ok(()) });
@@ -30,9 +28,7 @@ impl Files {
 /// A file to write; `.await` sends it.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// # sandboxd::testing::with_sandbox(async |sandbox| {
 /// sandbox.files().write("bin/hello", "#!/bin/sh\necho hello\n").mode(0o755).parents().await?;
 /// # Ok(()) });
 /// ```
@@ -49,9 +45,7 @@ impl Write {
     /// Sets the mode. The default is that of the existing file, or 0644.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let entry = sandbox.files().write("key", "secret").mode(0o600).await?;
     /// assert_eq!(entry.mode, "0600");
     /// # Ok(()) });
@@ -64,9 +58,7 @@ impl Write {
     /// Creates missing parent directories.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
-    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// sandbox.files().write("a/b/c.txt", "c").parents().await?;
     /// # Ok(()) });
     /// ```

@@ -22,8 +22,7 @@ impl Client {
     /// [`template_log`](Self::template_log). When the template is ready, its name is an image for creates.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04\nENV GREETING=hello").await?;
     /// let template = client.template_log(accepted.id.as_str()).done().await?;
     /// assert_eq!(template.state, sandboxd_client::TemplateState::Ready);
@@ -40,8 +39,7 @@ impl Client {
 /// A request for a build; `.await` sends it. The service's defaults apply to options that are not set.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// # let dir = tempfile::tempdir()?;
 /// # std::fs::write(dir.path().join("Dockerfile"), "FROM ubuntu:24.04\nARG VERSION=1\nENV VERSION=$VERSION\n")?;
 /// # let project = dir.path();
@@ -61,8 +59,7 @@ impl BuildTemplate {
     /// Sets the text of the Dockerfile.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// client.build_template("plain").dockerfile("FROM ubuntu:24.04").await?;
     /// # Ok(()) });
     /// ```
@@ -74,8 +71,7 @@ impl BuildTemplate {
     /// Sets the path of the Dockerfile in the context; `Dockerfile` by default.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("web.Dockerfile"), "FROM ubuntu:24.04\n")?;
     /// # let project = dir.path();
@@ -90,8 +86,7 @@ impl BuildTemplate {
     /// Sends a local directory as the build context, without what its `.dockerignore` excludes. `COPY` and `ADD` take files from it.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("Dockerfile"), "FROM ubuntu:24.04\n")?;
     /// # let project = dir.path();
@@ -106,8 +101,7 @@ impl BuildTemplate {
     /// Uses a context that [`Client::upload_context`] has uploaded.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # let dir = tempfile::tempdir()?;
     /// # std::fs::write(dir.path().join("Dockerfile"), "FROM ubuntu:24.04\n")?;
     /// # let project = dir.path();
@@ -123,8 +117,7 @@ impl BuildTemplate {
     /// Sets the value of an `ARG`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// client.build_template("web").dockerfile("ARG BASE=none\nFROM $BASE").build_arg("BASE", "ubuntu:24.04").await?;
     /// # Ok(()) });
     /// ```
@@ -178,8 +171,7 @@ impl BuildTemplate {
     /// Sets the number of vCPUs of the sandboxes in which the steps run: 2, 4 or 8.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// client.build_template("web").dockerfile("FROM ubuntu:24.04").cpu(4).memory_mb(8192).disk_mb(20_480).await?;
     /// # Ok(()) });
     /// ```
@@ -191,8 +183,7 @@ impl BuildTemplate {
     /// Sets the memory of these sandboxes in MB; see [`cpu`](Self::cpu).
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// client.build_template("web").dockerfile("FROM ubuntu:24.04").memory_mb(8192).await?;
     /// # Ok(()) });
     /// ```
@@ -204,8 +195,7 @@ impl BuildTemplate {
     /// Sets the disk size of these sandboxes in MB; see [`cpu`](Self::cpu). Sandboxes from the template have at least as much.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// client.build_template("web").dockerfile("FROM ubuntu:24.04").disk_mb(20_480).await?;
     /// # Ok(()) });
     /// ```
@@ -217,8 +207,7 @@ impl BuildTemplate {
     /// Sets the isolation of these sandboxes.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let build = client.build_template("web").dockerfile("FROM ubuntu:24.04");
     /// build.isolation(sandboxd_client::IsolationChoice::Container).await?;
     /// # Ok(()) });
@@ -231,8 +220,7 @@ impl BuildTemplate {
     /// Allows the steps only these domains.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// client.build_template("web").dockerfile("FROM ubuntu:24.04").only_domains(["*.example.com"]).await?;
     /// # Ok(()) });
     /// ```
@@ -247,8 +235,7 @@ impl BuildTemplate {
     /// Sets the time for all steps together; 30 minutes by default.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let build = client.build_template("web").dockerfile("FROM ubuntu:24.04");
     /// build.timeout(std::time::Duration::from_secs(7200)).await?;
     /// # Ok(()) });
@@ -261,8 +248,7 @@ impl BuildTemplate {
     /// Runs all steps, also those that an earlier build has carried out.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// client.build_template("web").dockerfile("FROM ubuntu:24.04").no_cache(true).await?;
     /// # Ok(()) });
     /// ```
@@ -274,8 +260,7 @@ impl BuildTemplate {
     /// Adds a tag.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// client.build_template("web").dockerfile("FROM ubuntu:24.04").metadata("job", "17").await?;
     /// assert_eq!(client.templates().metadata("job", "17").all().await?.len(), 1);
     /// # Ok(()) });
@@ -288,8 +273,7 @@ impl BuildTemplate {
     /// Sets the `Idempotency-Key`. By default the library generates one for its retries.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let build = || client.build_template("web").dockerfile("FROM ubuntu:24.04").idempotency_key("nightly-17");
     /// assert_eq!(build().await?.id, build().await?.id);
     /// # Ok(()) });

@@ -14,8 +14,7 @@ impl Client {
     /// Lists templates and builds, newest first.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// client.build_template("web").dockerfile("FROM ubuntu:24.04").await?;
     /// for template in client.templates().all().await? {
     ///     println!("{} {}:{} {}", template.id, template.name, template.version, template.state);
@@ -37,8 +36,7 @@ impl Client {
 /// A query for templates.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// # client.build_template("web").dockerfile("FROM ubuntu:24.04").await?;
 /// let page = client.templates().name("web").page_size(10).page(0).await?;
 /// assert_eq!(page.pagination.total, 1);
@@ -58,8 +56,7 @@ impl Templates {
     /// Filters by name.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// assert!(client.templates().name("web").all().await?.is_empty());
     /// # Ok(()) });
     /// ```
@@ -71,8 +68,7 @@ impl Templates {
     /// Filters by state.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// assert!(client.templates().state(sandboxd_client::TemplateState::Failed).all().await?.is_empty());
     /// # Ok(()) });
     /// ```
@@ -84,8 +80,7 @@ impl Templates {
     /// Filters by tag. A template must match all tags.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// assert!(client.templates().metadata("job", "17").all().await?.is_empty());
     /// # Ok(()) });
     /// ```
@@ -97,8 +92,7 @@ impl Templates {
     /// Sets the number of items per request: 1 to 100, by default 100.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// # for name in ["a", "b", "c"] { client.build_template(name).dockerfile("FROM ubuntu:24.04").await?; }
     /// let page = client.templates().page_size(2).page(0).await?;
     /// assert!(page.data.len() == 2 && page.pagination.has_more);
@@ -113,8 +107,7 @@ impl Templates {
     /// Returns one page, starting at `offset`.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let page = client.templates().page(0).await?;
     /// assert_eq!(page.pagination.total, 0);
     /// # Ok(()) });
@@ -126,8 +119,7 @@ impl Templates {
     /// Returns all.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// assert!(client.templates().all().await?.is_empty());
     /// # Ok(()) });
     /// ```

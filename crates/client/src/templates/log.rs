@@ -25,8 +25,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// An item of the log of a build.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// use futures_util::TryStreamExt;
 /// use sandboxd_client::BuildOutput;
 /// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04\nWORKDIR /srv").await?;
@@ -51,8 +50,7 @@ pub enum BuildOutput {
 /// lost connection, and continues after the last item.
 ///
 /// ```
-/// # sandboxd::testing::run(async |service| {
-/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # sandboxd::testing::with_client(async |client| {
 /// use futures_util::TryStreamExt;
 /// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04\nWORKDIR /srv").await?;
 /// let mut log = client.template_log(accepted.id.as_str());
@@ -69,8 +67,7 @@ impl Client {
     /// Streams the log of a build from its start, and new items until the build is over.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04").await?;
     /// let template = client.template_log(accepted.id.as_str()).done().await?;
     /// assert!(template.state.is_final());
@@ -91,8 +88,7 @@ impl BuildLog {
     /// Reads to the end and returns the template, which may have failed.
     ///
     /// ```
-    /// # sandboxd::testing::run(async |service| {
-    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # sandboxd::testing::with_client(async |client| {
     /// let accepted = client.build_template("web").dockerfile("FROM missing:1").await?;
     /// let template = client.template_log(accepted.id.as_str()).done().await?;
     /// assert_eq!(template.error.unwrap().line, Some(1));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use sandboxd_client::{Client, Code, SandboxState, TemplateState};
+use sandboxd_client::{Code, SandboxState, TemplateState};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -16,8 +16,7 @@ type Tested = Result<(), Box<dyn StdError>>;
 
 /// Runs a test with a call of a new session on a new service.
 fn with_service(test: impl AsyncFnOnce(Call) -> Tested) {
-    sandboxd::testing::run(async |service| {
-        let client = Client::builder().url(service.url()).key(service.key()).build()?;
+    sandboxd::testing::with_client(async |client| {
         test(Call {
             client,
             session: Some(Session::default()),
