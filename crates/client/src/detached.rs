@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use api::{
-    DetachedBody, ExecutionId, ExecutionList, ExecutionOutput, ExecutionView, SignalBody, StdinWritten,
-};
+use api::{DetachedBody, ExecutionId, ExecutionOutput, ExecutionView, SignalBody, StdinWritten};
 use bytes::Bytes;
 use hyper::Method;
 
 use crate::execute::Execute;
 use crate::millis::ms;
+use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::payload::Payload;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
@@ -17,8 +16,6 @@ use crate::stream::Output;
 use crate::transport::{Call, encoded};
 use crate::{Error, Result};
 
-/// The largest page size of the service.
-const PAGE: u64 = 100;
 /// The longest lifetime of a command.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -109,16 +106,7 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub async fn executions(&self) -> Result<Vec<ExecutionView>> {
-        let mut all: Vec<ExecutionView> = Vec::new();
-        loop {
-            let path = format!("/v1/sandboxes/{}/executions?limit={PAGE}&offset={}", self.id(), all.len());
-            let page: ExecutionList = request(self, Call::get(path)).await?;
-            let (received, more) = (page.data.len(), page.pagination.has_more);
-            all.extend(page.data);
-            if received == 0 || !more {
-                return Ok(all);
-            }
-        }
+        Pager::new(AllExecutions { sandbox: self.clone() }).all().await
     }
 
     /// A handle for an execution. Sends no request, so the execution need not exist.
@@ -137,6 +125,29 @@ impl Sandbox {
         };
         let id = id.parse().map_err(not_an_id)?;
         Ok(Detached { sandbox: self.clone(), id })
+    }
+}
+
+/// The query for all executions of a sandbox.
+struct AllExecutions {
+    sandbox: Sandbox,
+}
+
+impl PagedQuery for AllExecutions {
+    type Item = ExecutionView;
+    type Key = ExecutionId;
+
+    fn page_size(&self) -> u32 {
+        LARGEST_PAGE
+    }
+
+    fn key(execution: &ExecutionView) -> ExecutionId {
+        execution.execution_id.clone()
+    }
+
+    async fn fetch(&self, range: PageRange) -> Result<Page<ExecutionView>> {
+        let path = format!("/v1/sandboxes/{}/executions?{range}", self.sandbox.id());
+        request(&self.sandbox, Call::get(path)).await
     }
 }
 

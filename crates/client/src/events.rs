@@ -2,19 +2,18 @@
 
 mod pages;
 
-use api::{EventId, EventKind, EventList, Pagination, RuntimeEvent, SandboxId, Timestamp};
-use serde::Deserialize;
+use api::{EventId, EventKind, EventList, RuntimeEvent, SandboxId, Timestamp};
 use serde_json::Value;
 
 use crate::client::Client;
+use crate::item_stream::ItemStream;
+use crate::pager::{LARGEST_PAGE, Page, PageRange};
 use crate::sandbox::Sandbox;
 use crate::transport::{Call, encoded};
 use crate::{Code, Result};
 
+use pages::EventPages;
 pub use pages::EventStream;
-use pages::pages;
-
-const LARGEST_PAGE: u32 = 100;
 
 impl Client {
     /// Queries the events of all sandboxes of the account.
@@ -71,13 +70,6 @@ pub struct Events {
     after: Option<EventId>,
     newest_first: bool,
     page_size: u32,
-}
-
-/// A page, which may contain event kinds of a newer service.
-#[derive(Deserialize)]
-struct Page {
-    data: Vec<Value>,
-    pagination: Pagination,
 }
 
 impl Events {
@@ -229,7 +221,7 @@ impl Events {
     /// # Ok(()) });
     /// ```
     pub fn stream(self) -> EventStream {
-        EventStream::of(pages(self))
+        ItemStream::of_pages(EventPages::new(self))
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -278,9 +270,16 @@ impl Events {
         query
     }
 
-    async fn fetch(&self, after: Option<EventId>, before: Option<EventId>, offset: u64) -> Result<Page> {
+    /// Requests a page, which may contain event kinds of a newer service.
+    async fn fetch(
+        &self,
+        after: Option<EventId>,
+        before: Option<EventId>,
+        offset: u64,
+    ) -> Result<Page<Value>> {
+        let range = PageRange { offset, limit: self.page_size };
         let query = |with_sandbox: bool| {
-            let mut query = format!("limit={}&offset={offset}{}", self.page_size, self.filters(with_sandbox));
+            let mut query = format!("{range}{}", self.filters(with_sandbox));
             for (name, id) in [("after", after), ("before", before)] {
                 if let Some(id) = id {
                     query.push_str(&format!("&{name}={id}"));

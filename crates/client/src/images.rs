@@ -4,9 +4,8 @@ use api::{ImageList, ImageView};
 
 use crate::Result;
 use crate::client::Client;
+use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::transport::{Call, encoded};
-
-const LARGEST_PAGE: u64 = 100;
 
 impl Client {
     /// Lists the images on the service's host and the pulls in progress, sorted by name. Of images of registries that
@@ -22,16 +21,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn images(&self) -> Result<Vec<ImageView>> {
-        let mut images: Vec<ImageView> = Vec::new();
-        loop {
-            let path = format!("/v1/images?limit={LARGEST_PAGE}&offset={}", images.len());
-            let page: ImageList = self.transport().json(Call::get(path)).await?;
-            let ends = page.data.is_empty() || !page.pagination.has_more;
-            images.extend(page.data);
-            if ends {
-                return Ok(images);
-            }
-        }
+        Pager::new(AllImages { client: self.clone() }).all().await
     }
 
     /// Returns one image, if it is on the service's host or being pulled.
@@ -53,5 +43,27 @@ impl Client {
         // The service may list the image under the complete form of its name.
         let exact = page.data.iter().position(|image| image.name == name.as_ref());
         Ok(page.data.into_iter().nth(exact.unwrap_or(0)))
+    }
+}
+
+/// The query for all images that the account may see.
+struct AllImages {
+    client: Client,
+}
+
+impl PagedQuery for AllImages {
+    type Item = ImageView;
+    type Key = String;
+
+    fn page_size(&self) -> u32 {
+        LARGEST_PAGE
+    }
+
+    fn key(image: &ImageView) -> String {
+        image.name.clone()
+    }
+
+    async fn fetch(&self, range: PageRange) -> Result<Page<ImageView>> {
+        self.client.transport().json(Call::get(format!("/v1/images?{range}"))).await
     }
 }

@@ -1,18 +1,14 @@
 //! Lists of sandboxes, by page or as one stream.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::collections::BTreeMap;
 
 use api::{SandboxId, SandboxItem, SandboxList, SandboxState};
-use futures_util::Stream;
-use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 
 use crate::Result;
 use crate::client::Client;
+use crate::item_stream::ItemStream;
+use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::transport::{Call, encoded};
-
-const LARGEST_PAGE: u32 = 100;
 
 impl Client {
     /// Lists sandboxes, newest first.
@@ -135,11 +131,11 @@ impl List {
     /// # Ok(()) });
     /// ```
     pub async fn page(&self, offset: u64) -> Result<SandboxList> {
-        self.client.transport().json(Call::get(self.path(offset))).await
+        let range = PageRange { offset, limit: self.page_size };
+        self.client.transport().json(Call::get(self.path(range))).await
     }
 
-    /// Streams all sandboxes, fetching pages on demand. A sandbox that moves to a later page because others are created is returned
-    /// only once.
+    /// Streams all sandboxes, fetching pages on demand. If sandboxes are created or terminated meanwhile, all others are returned once.
     ///
     /// ```
     /// # sandboxd::testing::with_client(async |client| {
@@ -150,21 +146,11 @@ impl List {
     /// # Ok(()) });
     /// ```
     pub fn stream(self) -> Listing {
-        let begin = Pages { list: self, offset: Some(0), page: VecDeque::new(), last: HashSet::new() };
-        let items = try_unfold(begin, |mut pages| async move {
-            loop {
-                if let Some(item) = pages.page.pop_front() {
-                    return Ok(Some((item, pages)));
-                }
-                let Some(offset) = pages.offset else { return Ok(None) };
-                pages.fetch_page(offset).await?;
-            }
-        });
-        Listing { items: items.boxed() }
+        Pager::new(self).stream()
     }
 
-    fn path(&self, offset: u64) -> String {
-        let mut path = format!("/v1/sandboxes?limit={}&offset={offset}", self.page_size);
+    fn path(&self, range: PageRange) -> String {
+        let mut path = format!("/v1/sandboxes?{range}");
         if self.has_details {
             path.push_str("&details=true");
         }
@@ -181,26 +167,20 @@ impl List {
     }
 }
 
-struct Pages {
-    list: List,
-    /// Offset of the next page; `None` after the last.
-    offset: Option<u64>,
-    page: VecDeque<SandboxItem>,
-    /// The previous page, to recognise sandboxes that shifted to the next one.
-    last: HashSet<SandboxId>,
-}
+impl PagedQuery for List {
+    type Item = SandboxItem;
+    type Key = SandboxId;
 
-impl Pages {
-    async fn fetch_page(&mut self, offset: u64) -> Result<()> {
-        let page = self.list.page(offset).await?;
-        let seen = page.data.len();
-        // An empty page that announces more would cause an endless loop.
-        let more = page.pagination.has_more && seen > 0;
-        self.offset = more.then(|| offset + u64::try_from(seen).unwrap_or(u64::MAX));
-        let ids = page.data.iter().map(|item| item.id.clone()).collect();
-        let last = std::mem::replace(&mut self.last, ids);
-        self.page = page.data.into_iter().filter(|item| !last.contains(&item.id)).collect();
-        Ok(())
+    fn page_size(&self) -> u32 {
+        self.page_size
+    }
+
+    fn key(item: &SandboxItem) -> SandboxId {
+        item.id.clone()
+    }
+
+    async fn fetch(&self, range: PageRange) -> Result<Page<SandboxItem>> {
+        self.client.transport().json(Call::get(self.path(range))).await
     }
 }
 
@@ -213,14 +193,4 @@ impl Pages {
 /// assert!(list.next().await.is_none());
 /// # Ok(()) });
 /// ```
-pub struct Listing {
-    items: BoxStream<'static, Result<SandboxItem>>,
-}
-
-impl Stream for Listing {
-    type Item = Result<SandboxItem>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().items.as_mut().poll_next(cx)
-    }
-}
+pub type Listing = ItemStream<SandboxItem>;

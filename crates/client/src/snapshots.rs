@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::future::IntoFuture;
 
 use api::{
-    ForkBody, ForkList, RollbackBody, SandboxView, SnapshotBody, SnapshotDeleted, SnapshotList, SnapshotView,
+    ForkBody, ForkList, RollbackBody, SandboxView, SnapshotBody, SnapshotDeleted, SnapshotId, SnapshotList,
+    SnapshotView,
 };
 use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::client::Client;
+use crate::item_stream::ItemStream;
+use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::transport::{Call, encoded};
 use crate::{Result, ids};
-
-const LARGEST_PAGE: u32 = 100;
 
 impl Client {
     /// Lists snapshots, newest first.
@@ -398,10 +399,11 @@ impl Snapshots {
     /// # Ok(()) });
     /// ```
     pub async fn page(&self, offset: u64) -> Result<SnapshotList> {
-        self.client.transport().json(Call::get(self.path(offset))).await
+        let range = PageRange { offset, limit: self.page_size };
+        self.client.transport().json(Call::get(self.path(range))).await
     }
 
-    /// Returns all.
+    /// Returns all snapshots. If snapshots are created or deleted meanwhile, all others are returned once.
     ///
     /// ```
     /// # sandboxd::testing::with_client(async |client| {
@@ -411,19 +413,27 @@ impl Snapshots {
     /// # Ok(()) });
     /// ```
     pub async fn all(&self) -> Result<Vec<SnapshotView>> {
-        let mut all: Vec<SnapshotView> = Vec::new();
-        loop {
-            let page = self.page(all.len() as u64).await?;
-            let ends = page.data.is_empty() || !page.pagination.has_more;
-            all.extend(page.data);
-            if ends {
-                return Ok(all);
-            }
-        }
+        Pager::new(self.clone()).all().await
     }
 
-    fn path(&self, offset: u64) -> String {
-        let mut path = format!("/v1/snapshots?limit={}&offset={offset}", self.page_size);
+    /// Streams all snapshots, fetching pages on demand. If snapshots are created or deleted meanwhile, all others are returned once.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_client(async |client| {
+    /// use futures_util::TryStreamExt;
+    /// # client.create("ubuntu:24.04").await?.snapshot().name("nightly").await?;
+    /// let mut snapshots = client.snapshots().page_size(10).stream();
+    /// while let Some(snapshot) = snapshots.try_next().await? {
+    ///     assert_eq!(snapshot.name.as_deref(), Some("nightly"));
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn stream(self) -> ItemStream<SnapshotView> {
+        Pager::new(self).stream()
+    }
+
+    fn path(&self, range: PageRange) -> String {
+        let mut path = format!("/v1/snapshots?{range}");
         for (parameter, value) in [("sandboxId", &self.sandbox), ("name", &self.name)] {
             if let Some(value) = value {
                 path.push_str(&format!("&{parameter}={}", encoded(value)));
@@ -433,5 +443,22 @@ impl Snapshots {
             path.push_str(&format!("&metadata.{}={}", encoded(key), encoded(value)));
         }
         path
+    }
+}
+
+impl PagedQuery for Snapshots {
+    type Item = SnapshotView;
+    type Key = SnapshotId;
+
+    fn page_size(&self) -> u32 {
+        self.page_size
+    }
+
+    fn key(snapshot: &SnapshotView) -> SnapshotId {
+        snapshot.id.clone()
+    }
+
+    async fn fetch(&self, range: PageRange) -> Result<Page<SnapshotView>> {
+        self.client.transport().json(Call::get(self.path(range))).await
     }
 }

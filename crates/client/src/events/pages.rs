@@ -1,42 +1,37 @@
 //! Pages of events, in either order, as one stream.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use api::{EventId, RuntimeEvent};
-use futures_util::Stream;
-use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 
 use super::{Events, known};
 use crate::Result;
+use crate::item_stream::{ItemStream, PageSource};
 
-/// All recorded events, fetched on demand.
-pub fn pages(events: Events) -> impl Stream<Item = Result<RuntimeEvent>> + Send + 'static {
-    let begin = Pages { last_fetched: events.after, events, more: true, page: VecDeque::new() };
-    try_unfold(begin, |mut pages| async move {
-        loop {
-            if let Some(event) = pages.page.pop_front() {
-                return Ok(Some((event, pages)));
-            }
-            if !pages.more {
-                return Ok(None);
-            }
-            pages.fetch_page().await?;
-        }
-    })
-}
-
-struct Pages {
+/// The recorded events of a query. Their pages are named by the last event before them, so that changes of the list do not matter.
+pub struct EventPages {
     events: Events,
     /// The last fetched event. With the oldest first, pages continue after it.
     last_fetched: Option<EventId>,
     more: bool,
-    page: VecDeque<RuntimeEvent>,
 }
 
-impl Pages {
-    async fn fetch_page(&mut self) -> Result<()> {
+impl EventPages {
+    /// Begins at the start of the list.
+    pub fn new(events: Events) -> Self {
+        Self { last_fetched: events.after, events, more: true }
+    }
+
+    fn is_first(&self) -> bool {
+        self.last_fetched == self.events.after
+    }
+}
+
+impl PageSource for EventPages {
+    type Item = RuntimeEvent;
+
+    async fn next_page(&mut self) -> Result<Option<Vec<RuntimeEvent>>> {
+        if !self.more {
+            return Ok(None);
+        }
         let (after, before) = if self.events.newest_first {
             (self.events.after, self.last_fetched.filter(|_| !self.is_first()))
         } else {
@@ -47,12 +42,7 @@ impl Pages {
         // An empty page that announces more would cause an endless loop.
         self.more = page.pagination.has_more && last.is_some();
         self.last_fetched = last.or(self.last_fetched);
-        self.page = page.data.into_iter().filter_map(known).collect();
-        Ok(())
-    }
-
-    fn is_first(&self) -> bool {
-        self.last_fetched == self.events.after
+        Ok(Some(page.data.into_iter().filter_map(known).collect()))
     }
 }
 
@@ -66,21 +56,4 @@ impl Pages {
 /// assert_eq!(events.next().await.unwrap()?.kind, sandboxd_client::EventKind::SandboxCreated);
 /// # Ok(()) });
 /// ```
-#[must_use = "streams do nothing unless polled"]
-pub struct EventStream {
-    events: BoxStream<'static, Result<RuntimeEvent>>,
-}
-
-impl EventStream {
-    pub(crate) fn of(events: impl Stream<Item = Result<RuntimeEvent>> + Send + 'static) -> Self {
-        Self { events: events.boxed() }
-    }
-}
-
-impl Stream for EventStream {
-    type Item = Result<RuntimeEvent>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().events.as_mut().poll_next(cx)
-    }
-}
+pub type EventStream = ItemStream<RuntimeEvent>;

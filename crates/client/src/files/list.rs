@@ -1,19 +1,15 @@
 //! Directory listings, by page or as one stream.
 
-use std::collections::VecDeque;
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use api::{FileEntry, FileList};
-use futures_util::Stream;
-use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+use serde::de::DeserializeOwned;
 
 use super::Files;
 use crate::Result;
+use crate::item_stream::ItemStream;
+use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::transport::Call;
-
-const LARGEST_PAGE: u32 = 100;
 
 impl Files {
     /// Lists a directory, sorted by name.
@@ -75,14 +71,10 @@ impl ListFiles {
     /// # Ok(()) });
     /// ```
     pub async fn page(&self, offset: u64) -> Result<FileList> {
-        let more = format!("&limit={}&offset={offset}", self.page_size);
-        let list =
-            self.files.sandbox.json(Call::get(self.files.url("/list", &[("path", &self.path)], &more)));
-        list.await.map_err(|error| self.files.failed("list", &self.path, error))
+        self.request(PageRange { offset, limit: self.page_size }).await
     }
 
-    /// Streams all entries, fetching pages on demand. If the directory changes meanwhile, entries may be missed or shifted to another
-    /// page.
+    /// Streams all entries, fetching pages on demand. If entries are created or deleted meanwhile, all others are returned once.
     ///
     /// ```
     /// # sandboxd::testing::with_sandbox(async |sandbox| {
@@ -93,21 +85,30 @@ impl ListFiles {
     /// # Ok(()) });
     /// ```
     pub fn stream(self) -> FileListing {
-        let begin = (self, Some(0), VecDeque::new());
-        let entries = try_unfold(begin, |(list, mut next, mut page)| async move {
-            loop {
-                if let Some(entry) = page.pop_front() {
-                    return Ok(Some((entry, (list, next, page))));
-                }
-                let Some(offset) = next else { return Ok(None) };
-                let received = list.page(offset).await?;
-                // An empty page that announces more would cause an endless loop.
-                let more = received.pagination.has_more && !received.data.is_empty();
-                next = more.then(|| offset + u64::try_from(received.data.len()).unwrap_or(u64::MAX));
-                page = received.data.into();
-            }
-        });
-        FileListing { entries: entries.boxed() }
+        Pager::new(self).stream()
+    }
+
+    async fn request<T: DeserializeOwned>(&self, range: PageRange) -> Result<T> {
+        let url = self.files.url("/list", &[("path", &self.path)], &format!("&{range}"));
+        let list = self.files.sandbox.json(Call::get(url)).await;
+        list.map_err(|error| self.files.failed("list", &self.path, error))
+    }
+}
+
+impl PagedQuery for ListFiles {
+    type Item = FileEntry;
+    type Key = String;
+
+    fn page_size(&self) -> u32 {
+        self.page_size
+    }
+
+    fn key(entry: &FileEntry) -> String {
+        entry.name.clone()
+    }
+
+    async fn fetch(&self, range: PageRange) -> Result<Page<FileEntry>> {
+        self.request(range).await
     }
 }
 
@@ -121,15 +122,4 @@ impl ListFiles {
 /// assert_eq!(list.next().await.unwrap()?.name, "a.txt");
 /// # Ok(()) });
 /// ```
-#[must_use = "streams do nothing unless polled"]
-pub struct FileListing {
-    entries: BoxStream<'static, Result<FileEntry>>,
-}
-
-impl Stream for FileListing {
-    type Item = Result<FileEntry>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().entries.as_mut().poll_next(cx)
-    }
-}
+pub type FileListing = ItemStream<FileEntry>;

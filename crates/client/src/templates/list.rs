@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use api::{TemplateList, TemplateState, TemplateView};
+use api::{TemplateId, TemplateList, TemplateState, TemplateView};
 
 use crate::Result;
 use crate::client::Client;
+use crate::item_stream::ItemStream;
+use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::transport::{Call, encoded};
-
-const LARGEST_PAGE: u32 = 100;
 
 impl Client {
     /// Lists templates and builds, newest first.
@@ -113,10 +113,11 @@ impl Templates {
     /// # Ok(()) });
     /// ```
     pub async fn page(&self, offset: u64) -> Result<TemplateList> {
-        self.client.transport().json(Call::get(self.path(offset))).await
+        let range = PageRange { offset, limit: self.page_size };
+        self.client.transport().json(Call::get(self.path(range))).await
     }
 
-    /// Returns all.
+    /// Returns all templates. If templates are built or deleted meanwhile, all others are returned once.
     ///
     /// ```
     /// # sandboxd::testing::with_client(async |client| {
@@ -124,19 +125,27 @@ impl Templates {
     /// # Ok(()) });
     /// ```
     pub async fn all(&self) -> Result<Vec<TemplateView>> {
-        let mut all: Vec<TemplateView> = Vec::new();
-        loop {
-            let page = self.page(all.len() as u64).await?;
-            let ends = page.data.is_empty() || !page.pagination.has_more;
-            all.extend(page.data);
-            if ends {
-                return Ok(all);
-            }
-        }
+        Pager::new(self.clone()).all().await
     }
 
-    fn path(&self, offset: u64) -> String {
-        let mut path = format!("/v1/templates?limit={}&offset={offset}", self.page_size);
+    /// Streams all templates, fetching pages on demand. If templates are built or deleted meanwhile, all others are returned once.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_client(async |client| {
+    /// use futures_util::TryStreamExt;
+    /// # client.build_template("web").dockerfile("FROM ubuntu:24.04").await?;
+    /// let mut templates = client.templates().page_size(10).stream();
+    /// while let Some(template) = templates.try_next().await? {
+    ///     assert_eq!(template.name, "web");
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn stream(self) -> ItemStream<TemplateView> {
+        Pager::new(self).stream()
+    }
+
+    fn path(&self, range: PageRange) -> String {
+        let mut path = format!("/v1/templates?{range}");
         let state = self.state.map(TemplateState::name);
         for (parameter, value) in [("name", self.name.as_deref()), ("state", state)] {
             if let Some(value) = value {
@@ -147,5 +156,22 @@ impl Templates {
             path.push_str(&format!("&metadata.{}={}", encoded(key), encoded(value)));
         }
         path
+    }
+}
+
+impl PagedQuery for Templates {
+    type Item = TemplateView;
+    type Key = TemplateId;
+
+    fn page_size(&self) -> u32 {
+        self.page_size
+    }
+
+    fn key(template: &TemplateView) -> TemplateId {
+        template.id.clone()
+    }
+
+    async fn fetch(&self, range: PageRange) -> Result<Page<TemplateView>> {
+        self.client.transport().json(Call::get(self.path(range))).await
     }
 }
