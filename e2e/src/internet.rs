@@ -16,9 +16,10 @@ mod web;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
+use base::IgnorePoison;
 use tokio::runtime::Runtime;
 
 pub use capture::{ICMP, Packet, PacketLog, TCP, UDP};
@@ -168,7 +169,7 @@ impl Internet {
 
     /// Starts web servers on every address: HTTP on 80 and 8080, HTTPS on 443, 853 and 8443.
     pub fn web(&self) -> Result<()> {
-        let mut web = self.web.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut web = self.web.lock().ignore_poison();
         if web.is_none() {
             *web = Some(web::Web::start(&self.outside, self.dir.path(), &self.certificates)?);
         }
@@ -177,7 +178,7 @@ impl Internet {
 
     /// The requests that the web servers received, one line each.
     pub fn web_log(&self) -> String {
-        let web = self.web.lock().unwrap_or_else(PoisonError::into_inner);
+        let web = self.web.lock().ignore_poison();
         web.as_ref().and_then(|web| std::fs::read_to_string(&web.log).ok()).unwrap_or_default()
     }
 
@@ -237,6 +238,6 @@ impl Drop for Internet {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-        *self.web.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.web.lock().ignore_poison() = None;
     }
 }

@@ -6,10 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use base::IgnorePoison;
 use tempfile::TempDir;
 
 use crate::options::workspace;
@@ -72,7 +73,7 @@ impl S3Server {
     }
 
     fn process(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.lock().ignore_poison()
     }
 
     /// Options of a service that stores its snapshots here.

@@ -20,10 +20,11 @@ mod tls;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use base::IgnorePoison;
 use rand::RngExt;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -229,7 +230,7 @@ impl Service {
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Child>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.lock().ignore_poison()
     }
 
     pub fn log_tail(&self) -> String {

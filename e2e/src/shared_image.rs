@@ -1,9 +1,10 @@
 //! Images that tests add to those that all tests share. Each is built once, by the code that builds images for users.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
+use base::IgnorePoison;
 use image::{Catalogue, Images};
 
 use crate::options::workspace;
@@ -11,7 +12,7 @@ use crate::options::workspace;
 /// Adds an image that is built from `source`. Blocks until it is there.
 pub fn build(name: &str, source: &str) -> Result<()> {
     static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut built = BUILT.lock().ignore_poison();
     if built.contains(name) {
         return Ok(());
     }

@@ -2,9 +2,10 @@
 //! that accounts name. Ends when dropped.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
+use base::IgnorePoison;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -67,14 +68,14 @@ impl SmallRegistry {
 
     /// How many requests had a part in their first line.
     pub fn count(&self, part: &str) -> usize {
-        let requests = self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = self.shared.requests.lock().ignore_poison();
         requests.iter().filter(|line| line.contains(part)).count()
     }
 }
 
 impl Shared {
     fn images(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Content>>> {
-        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+        self.images.lock().ignore_poison()
     }
 
     /// Serves one request per connection.
@@ -85,7 +86,7 @@ impl Shared {
         }
         let head = String::from_utf8_lossy(&head).into_owned();
         let line = head.lines().next().unwrap_or_default().to_owned();
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
+        self.requests.lock().ignore_poison().push(line.clone());
         let given = head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("authorization").then(|| value.trim())

@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use base::IgnorePoison;
 use rand::Rng;
 
 use crate::chunk::ChunkHash;
@@ -104,7 +105,7 @@ impl Ledger {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every change under the lock is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn path(&self, id: &str, extension: &str) -> PathBuf {

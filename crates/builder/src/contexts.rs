@@ -1,8 +1,9 @@
 //! Uploaded contexts that wait for their builds. They are lost when the daemon stops, and after an hour.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use api::BuildContextId;
+use base::IgnorePoison;
 use rules::TimeMs;
 
 use crate::spool::{LARGEST_PER_ACCOUNT, StoredContext};
@@ -24,7 +25,7 @@ struct Waiting {
 
 impl Contexts {
     fn lock(&self, now: TimeMs) -> MutexGuard<'_, Vec<Waiting>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock().ignore_poison();
         all.retain(|waiting| waiting.expires_at > now);
         all
     }

@@ -8,10 +8,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{BuildEvent, BuildStep};
+use base::IgnorePoison;
 use rules::TimeMs;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -99,7 +100,7 @@ impl BuildLog {
     /// A line of output.
     pub fn output(&self, kind: BuildEvent, line: &str) {
         let is_over = {
-            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut writer = self.writer.lock().ignore_poison();
             writer.output_bytes = writer.output_bytes.saturating_add(line.len() as u64);
             let is_over = writer.output_bytes > MAX_OUTPUT_BYTES || self.file_bytes() > MAX_FILE_BYTES;
             if is_over && std::mem::replace(&mut writer.drops, true) {
@@ -129,12 +130,12 @@ impl BuildLog {
 
     /// No event follows.
     pub fn complete(&self) {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner).file = None;
+        self.writer.lock().ignore_poison().file = None;
         self.state.send_modify(|state| state.is_complete = true);
     }
 
     fn append(&self, kind: BuildEvent, data: &str) {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock().ignore_poison();
         let Some(file) = &mut writer.file else { return };
         let mut line = serde_json::to_vec(&Line { e: kind, t: now_ms(), d: data.into() }).unwrap_or_default();
         line.push(b'\n');

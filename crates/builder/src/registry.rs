@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use api::{TemplateId, TemplateState};
+use base::IgnorePoison;
 use rules::Quotas;
 use tokio_util::sync::CancellationToken;
 
@@ -87,7 +88,7 @@ impl Entry {
 impl Registry {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TemplateId, Entry>> {
         // Every change under the lock is complete before anything can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     pub fn insert(&self, entry: Entry) {

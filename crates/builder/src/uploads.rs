@@ -1,7 +1,9 @@
 //! Uploads in progress: their number, and the bytes that they have written, of each account and of the host.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use base::IgnorePoison;
 
 use crate::error::BuilderError;
 
@@ -38,7 +40,7 @@ impl Uploads {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, InProgress>> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.accounts.lock().ignore_poison()
     }
 
     /// Begins an upload, if the account and the host may have another one.

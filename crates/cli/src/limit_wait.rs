@@ -2,9 +2,10 @@
 //! and from time to time that it still waits.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use base::IgnorePoison;
 use sandboxd_client::Error;
 
 use crate::output::note;
@@ -35,7 +36,7 @@ pub enum Patience {
 /// Prints what sbx waits for: in full when a wait begins, and in short while it goes on.
 pub fn announce(error: &Error, pause: Duration, patience: Patience) {
     let subject = subject(error);
-    let notice = NOTICES.lock().unwrap_or_else(PoisonError::into_inner).next(&subject, pause, Instant::now());
+    let notice = NOTICES.lock().ignore_poison().next(&subject, pause, Instant::now());
     match notice {
         Some(Notice::Full) => note(&format!("sbx: {}; {}", text(error, pause), patience.text())),
         Some(Notice::Short { waited }) => note(&format!("sbx: {}", short_text(&subject, waited, patience))),

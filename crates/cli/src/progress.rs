@@ -1,9 +1,10 @@
 //! Shows the progress of a copy or a pull on one line of a terminal. Shows nothing if standard error is not a terminal.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use base::IgnorePoison;
 use sandboxd_client::{PullProgress, PullStage};
 
 use crate::tty;
@@ -67,7 +68,7 @@ impl Progress {
     /// Replaces the line, at a limited rate.
     fn draw(&self, line: impl FnOnce(&mut Inner) -> String) {
         let Some(inner) = &self.inner else { return };
-        let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = inner.lock().ignore_poison();
         let last = inner.shown.unwrap_or(inner.started);
         let wait = if inner.shown.is_some() { REDRAW_INTERVAL } else { SHOW_DELAY };
         if last.elapsed() < wait {
@@ -86,7 +87,7 @@ impl Progress {
     /// Removes the line.
     pub fn done(&self) {
         let Some(inner) = &self.inner else { return };
-        if inner.lock().unwrap_or_else(PoisonError::into_inner).shown.take().is_some() {
+        if inner.lock().ignore_poison().shown.take().is_some() {
             let _ = write!(io::stderr(), "{CLEAR}");
         }
     }

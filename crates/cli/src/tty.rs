@@ -2,8 +2,9 @@
 //! restores it before the panic message is printed.
 
 use std::io::{self, IsTerminal, Read, Write};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 
+use base::IgnorePoison;
 use rustix::termios::{self, OptionalActions, SpecialCodeIndex, Termios};
 
 /// How long a terminal may take to answer, in tenths of a second.
@@ -37,7 +38,7 @@ impl Raw {
         let mut raw = before.clone();
         raw.make_raw();
         change(&mut raw);
-        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        *BEFORE.lock().ignore_poison() = Some(before);
         let guard = Self(());
         termios::tcsetattr(io::stdin(), OptionalActions::Drain, &raw)?;
         Ok(guard)
@@ -51,7 +52,7 @@ impl Drop for Raw {
 }
 
 fn restore() {
-    if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(before) = BEFORE.lock().ignore_poison().take() {
         // Fails if the terminal was closed.
         let _ = termios::tcsetattr(io::stdin(), OptionalActions::Drain, &before);
     }

@@ -13,10 +13,11 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use api::Isolation;
+use base::IgnorePoison;
 use driver::{Limits, MemoryKills};
 
 use crate::loopdev::{self, DeviceNumber};
@@ -299,7 +300,7 @@ impl Cgroups {
     }
 
     fn stale_limits(&self) -> MutexGuard<'_, HashSet<DeviceNumber>> {
-        self.stale_limits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stale_limits.lock().ignore_poison()
     }
 
     /// Creates the cgroups with limits, for a backend whose runtime does not. Processes enter them by [`Self::entry_files`],

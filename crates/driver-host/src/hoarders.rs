@@ -10,10 +10,11 @@ mod queues;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use api::SandboxId;
+use base::IgnorePoison;
 use driver::Hoard;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -72,7 +73,7 @@ fn wait_for_end(inner: &Inner, id: &SandboxId) {
 }
 
 fn ended_before_pauses(inner: &Inner) -> MutexGuard<'_, Vec<(SandboxId, Hoard)>> {
-    inner.ended_before_pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    inner.ended_before_pauses.lock().ignore_poison()
 }
 
 /// A daemon may have crashed between the two ends of [`end_commands`].

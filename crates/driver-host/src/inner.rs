@@ -7,10 +7,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 use api::{Isolation, SandboxId};
+use base::IgnorePoison;
 use driver::{DriverError, Hoard, NetworkHook, Presence, SandboxSpec, snapshot_of_layer};
 
 use crate::agents;
@@ -116,7 +117,7 @@ impl Inner {
     }
 
     fn mounts(&self) -> MutexGuard<'_, HashMap<SandboxId, StartedMounts>> {
-        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mounts.lock().ignore_poison()
     }
 
     pub fn keep_mounts(&self, id: SandboxId, mounts: Mounts) {

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use base::IgnorePoison;
 use driver::{DriverError, snapshot_of_layer};
 
 use crate::ext4::mount_read_only;
@@ -68,12 +69,12 @@ impl SnapshotMounts {
 
     /// Releases the disk of a snapshot that is about to be removed.
     pub fn close(&self, image: &Path) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|open| open.image != image);
+        self.open.lock().ignore_poison().retain(|open| open.image != image);
     }
 
     fn mount(&self, image: &Path) -> io::Result<OwnedFd> {
         // Locked during the mount, so that a disk does not get two devices.
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock().ignore_poison();
         let found = open.iter().position(|open| open.image == image).and_then(|index| open.remove(index));
         let snapshot = match found {
             Some(snapshot) => snapshot,

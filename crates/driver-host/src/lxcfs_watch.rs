@@ -6,8 +6,10 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use base::IgnorePoison;
 
 use crate::growth::Growth;
 
@@ -48,14 +50,14 @@ pub enum Need {
 impl LxcfsWatch {
     /// Counts the files if the memory of the lxcfs at `dir` has grown enough.
     pub fn count_if_large<T>(&self, dir: &Path, count: impl FnOnce(Need) -> T) -> Option<T> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().ignore_poison();
         let bytes = state.memory(dir)?;
         state.growth.look(bytes, || count(Need::of(bytes)))
     }
 
     /// The need if lxcfs has much memory, also if it has not grown.
     pub fn need(&self, dir: &Path) -> Option<Need> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().ignore_poison();
         let bytes = state.memory(dir)?;
         state.growth.is_watched(bytes).then(|| Need::of(bytes))
     }

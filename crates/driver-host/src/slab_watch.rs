@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use base::IgnorePoison;
 
 use crate::growth::Growth;
 
@@ -27,7 +29,7 @@ impl SlabWatch {
     /// Counts something if the memory has grown enough.
     pub fn count_if_grown<T>(&self, count: impl FnOnce() -> T) -> io::Result<Option<T>> {
         let slabs = unreclaimable()?;
-        Ok(self.growth.lock().unwrap_or_else(PoisonError::into_inner).look(slabs, count))
+        Ok(self.growth.lock().ignore_poison().look(slabs, count))
     }
 
     /// Whether it is much, also if it has not grown.

@@ -6,9 +6,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use base::IgnorePoison;
 use driver::DriverError;
 use driver_host::{Start, collect};
 use launcher::{Report, receive};
@@ -28,7 +29,7 @@ pub struct Launchers(Arc<Mutex<BTreeSet<i32>>>);
 
 impl Launchers {
     fn pids(&self) -> MutexGuard<'_, BTreeSet<i32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Collects the first processes of launchers that have died. The daemon has inherited them; their parent-death signal or

@@ -20,10 +20,11 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
+use base::IgnorePoison;
 use tokio::sync::watch;
 
 use crate::{
@@ -148,7 +149,7 @@ impl Drop for Call<'_> {
 
 impl Host {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// The simulated crash of the caller, if this call reaches it: before or after the effect of the call.

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use api::SandboxId;
+use base::IgnorePoison;
 use tokio::sync::mpsc;
 
 use crate::transport::Transport;
@@ -197,7 +198,7 @@ impl Refusals {
     }
 
     fn lock(&self) -> MutexGuard<'_, Bursts> {
-        self.bursts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bursts.lock().ignore_poison()
     }
 }
 

@@ -10,10 +10,11 @@ mod learnt;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use api::{EgressPolicy, SandboxId};
+use base::IgnorePoison;
 use rules::{AddressVerdict, EgressRules};
 use tokio_util::sync::CancellationToken;
 
@@ -81,19 +82,19 @@ impl Drop for Connection {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Changes under these locks cannot panic halfway.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 impl PolicyRegistry {
     pub fn find(&self, address: Ipv4Addr) -> Option<Arc<Guest>> {
-        self.by_address.read().unwrap_or_else(PoisonError::into_inner).get(&address).cloned()
+        self.by_address.read().ignore_poison().get(&address).cloned()
     }
 
     /// Sets the policy of the sandbox at an address and cuts connections that it forbids. Returns the learnt addresses that
     /// are closed by it.
     pub fn admit(&self, id: &SandboxId, address: Ipv4Addr, policy: &EgressPolicy) -> Vec<Ipv4Addr> {
         let rules = Arc::new(EgressRules::new(policy));
-        let mut guests = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = self.by_address.write().ignore_poison();
         if let Some(known) = guests.get(&address).filter(|guest| guest.id == *id).cloned() {
             drop(guests);
             return known.change(&rules);
@@ -105,7 +106,7 @@ impl PolicyRegistry {
 
     /// Removes the sandbox at an address and cuts all its connections.
     pub fn remove(&self, address: Ipv4Addr) {
-        let removed = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        let removed = self.by_address.write().ignore_poison().remove(&address);
         if let Some(guest) = removed {
             guest.close_all();
         }
@@ -125,7 +126,7 @@ impl Guest {
     }
 
     pub fn rules(&self) -> Arc<EgressRules> {
-        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.rules.read().ignore_poison())
     }
 
     /// Whether the sandbox was removed, or another one has its address.
@@ -200,7 +201,7 @@ impl Guest {
     }
 
     fn change(&self, rules: &Arc<EgressRules>) -> Vec<Ipv4Addr> {
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(rules);
+        *self.rules.write().ignore_poison() = Arc::clone(rules);
         let forgotten = lock(&self.learnt).forget(|name| !rules.passes(name));
         for open in lock(&self.open).open.values() {
             if !open.passes(rules, |_| false) {

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use api::Isolation;
+use base::IgnorePoison;
 
 use crate::latency::LatenciesByIsolation;
 
@@ -119,16 +120,11 @@ pub struct ByReason(Mutex<BTreeMap<&'static str, u64>>);
 
 impl ByReason {
     pub fn add(&self, reason: net::Reason, count: u64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(reason.code()).or_default() += count;
+        *self.0.lock().ignore_poison().entry(reason.code()).or_default() += count;
     }
 
     pub fn read(&self) -> Vec<(&'static str, u64)> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .map(|(code, count)| (*code, *count))
-            .collect()
+        self.0.lock().ignore_poison().iter().map(|(code, count)| (*code, *count)).collect()
     }
 }
 

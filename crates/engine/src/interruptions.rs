@@ -5,9 +5,10 @@
 //! that is dropped because the engine stops is ended by [`Interruptions::end_all`]. If an end cannot be committed, work counts once too often.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use api::{EventKind, SandboxId};
+use base::IgnorePoison;
 use rules::{GaveUp, RepeatableWork, begin_work};
 use serde_json::json;
 use store::{Batch, BegunWork, MAX_WRITES, NewEvent, StoreError};
@@ -70,7 +71,7 @@ impl Interruptions {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change under the lock is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Reads what earlier daemons have left. Work of a newer version is not touched.

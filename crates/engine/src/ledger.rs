@@ -4,9 +4,10 @@
 //! One lock covers the host and all accounts, so that concurrent creates together never exceed a quota.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use api::Resources;
+use base::IgnorePoison;
 use rules::{AccountUsage, Capacity, Hold, QuotaExceeded, QuotaTable, Shortage, Usage};
 
 use crate::error::EngineError;
@@ -92,7 +93,7 @@ impl Ledger {
 
     fn state(&self) -> MutexGuard<'_, LedgerState> {
         // Every change under the lock is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     pub fn capacity(&self) -> Capacity {

@@ -14,9 +14,10 @@ mod tunnel;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base::IgnorePoison;
 use bytes::Bytes;
 use driver::ByteStream;
 use guest_proto::{
@@ -360,7 +361,7 @@ impl Inner {
 
     fn table(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Op>>> {
         // A panic while the lock is held leaves a valid map.
-        self.ops.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ops.lock().ignore_poison()
     }
 
     /// Queues a frame. The agent's credit bounds queued data; [`MAX_UNSENT`] bounds everything else.

@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use api::SandboxId;
+use base::IgnorePoison;
 use store::SandboxRecord;
 
 use crate::error::EngineError;
@@ -50,7 +51,7 @@ impl Accounts {
 impl SandboxNames {
     fn lock(&self) -> MutexGuard<'_, Accounts> {
         // A panic while the lock is held leaves a valid map.
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.accounts.lock().ignore_poison()
     }
 
     /// The sandbox of the account that has a name.

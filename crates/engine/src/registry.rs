@@ -1,9 +1,10 @@
 //! The registry of sandboxes that have an actor, by id and by name.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use api::SandboxId;
+use base::IgnorePoison;
 use store::SandboxRecord;
 
 use crate::mailbox::ActorHandle;
@@ -19,11 +20,11 @@ pub struct SandboxRegistry {
 impl SandboxRegistry {
     fn read(&self) -> RwLockReadGuard<'_, HashMap<SandboxId, ActorHandle>> {
         // A panic while the lock is held leaves a valid map.
-        self.actors.read().unwrap_or_else(PoisonError::into_inner)
+        self.actors.read().ignore_poison()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<SandboxId, ActorHandle>> {
-        self.actors.write().unwrap_or_else(PoisonError::into_inner)
+        self.actors.write().ignore_poison()
     }
 
     pub fn find(&self, id: &SandboxId) -> Option<ActorHandle> {

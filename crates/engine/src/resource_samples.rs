@@ -4,10 +4,11 @@
 //! their earlier samples stay. A sample that fails is skipped. A restart of the daemon loses the samples.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use api::{SandboxId, SandboxState};
+use base::IgnorePoison;
 use driver::ResourceUse;
 use rules::{SampleQuery, TimeMs};
 use tokio::time::Instant;
@@ -58,7 +59,7 @@ pub struct ResourceSamples(Mutex<HashMap<SandboxId, Ring>>);
 impl ResourceSamples {
     fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, Ring>> {
         // A panic while the lock is held leaves valid rings.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// The samples of a sandbox, oldest first.

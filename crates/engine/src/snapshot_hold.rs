@@ -1,9 +1,10 @@
 //! Holds: a snapshot whose disk is being made or used for a new sandbox stays on the host, even without a record.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use api::SnapshotId;
+use base::IgnorePoison;
 use tokio::sync::Notify;
 
 /// The held snapshots with the numbers of their holds.
@@ -17,7 +18,7 @@ pub struct HoldCounts {
 impl HoldCounts {
     fn lock(&self) -> MutexGuard<'_, HashMap<SnapshotId, usize>> {
         // Every change under the lock is complete before anything can panic.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().ignore_poison()
     }
 
     pub fn hold(self: &Arc<Self>, ids: Vec<SnapshotId>) -> SnapshotHold {

@@ -4,10 +4,11 @@
 //! as fast as it can leaves it to the next account.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use api::{Isolation, Resources};
+use base::IgnorePoison;
 use rules::CapacityWarning;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -82,12 +83,12 @@ impl WarmPool {
 
     /// The decision about warnings, for the refill.
     pub fn capacity_warning(&self) -> MutexGuard<'_, CapacityWarning<PoolKey>> {
-        self.capacity_warning.lock().unwrap_or_else(PoisonError::into_inner)
+        self.capacity_warning.lock().ignore_poison()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PoolKey, Pool>> {
         // A panic while the lock is held leaves valid pools.
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pools.lock().ignore_poison()
     }
 
     pub fn state(&self) -> Vec<PoolState> {

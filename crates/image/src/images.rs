@@ -8,8 +8,9 @@ mod fetch;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use base::IgnorePoison;
 use rules::ImageReference;
 use tokio::sync::Semaphore;
 
@@ -248,7 +249,7 @@ impl Images {
     /// The pulls in progress in this process, in no order. Reads memory only.
     #[must_use]
     pub fn pulls(&self) -> Vec<Progress> {
-        self.inner.active_pulls.lock().unwrap_or_else(PoisonError::into_inner).progress()
+        self.inner.active_pulls.lock().ignore_poison().progress()
     }
 
     /// Whether the operator's catalogue has this name, whether or not the image is on this host.
@@ -285,7 +286,7 @@ impl Images {
 
     /// Cancels all pulls and waits until they have ended; their callers get an error.
     pub async fn close(&self) {
-        let mut tasks = self.inner.active_pulls.lock().unwrap_or_else(PoisonError::into_inner).take_tasks();
+        let mut tasks = self.inner.active_pulls.lock().ignore_poison().take_tasks();
         tasks.shutdown().await;
     }
 

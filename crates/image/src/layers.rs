@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use base::IgnorePoison;
 use tempfile::TempDir;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
@@ -107,7 +108,7 @@ impl LayerTable {
 }
 
 fn find<K: Eq + Hash, T>(table: &Mutex<HashMap<K, Weak<T>>>, key: K, new: impl FnOnce() -> T) -> Arc<T> {
-    let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = table.lock().ignore_poison();
     if let Some(found) = table.get(&key).and_then(Weak::upgrade) {
         return found;
     }

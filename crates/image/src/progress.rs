@@ -1,7 +1,9 @@
 //! Progress of a pull, reported to all callers that wait for it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use base::IgnorePoison;
 
 /// The stage of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +58,7 @@ impl Meter {
     }
 
     pub(crate) fn listen(&self, listener: ProgressFn) {
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.listeners.lock().ignore_poison();
         if listeners.len() < LISTENERS {
             listeners.push(listener);
         }
@@ -64,7 +66,7 @@ impl Meter {
 
     /// Starts a source; resets the counts.
     pub(crate) fn begin(&self, source: &str) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = (source.to_owned(), Stage::Resolving);
+        *self.state.lock().ignore_poison() = (source.to_owned(), Stage::Resolving);
         for counter in [&self.done, &self.total, &self.reported] {
             counter.store(0, Relaxed);
         }
@@ -72,7 +74,7 @@ impl Meter {
     }
 
     pub(crate) fn stage(&self, stage: Stage) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 = stage;
+        self.state.lock().ignore_poison().1 = stage;
         self.report();
     }
 
@@ -97,7 +99,7 @@ impl Meter {
 
     /// The current progress.
     pub(crate) fn now(&self) -> Progress {
-        let (source, stage) = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (source, stage) = self.state.lock().ignore_poison().clone();
         let total_bytes = self.total.load(Relaxed);
         let done_bytes = self.done.load(Relaxed).min(total_bytes);
         Progress { image: self.image.clone(), source, stage, done_bytes, total_bytes }
@@ -105,7 +107,7 @@ impl Meter {
 
     fn report(&self) {
         let now = self.now();
-        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let listeners = self.listeners.lock().ignore_poison().clone();
         for listener in listeners {
             listener(now.clone());
         }

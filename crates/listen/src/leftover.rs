@@ -25,7 +25,7 @@
 //! Nothing here fails: a client that does not send what it has announced loses its connection when the time is up.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use axum::http::header::{CONNECTION, EXPECT};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, Version};
 use axum::response::Response;
+use base::IgnorePoison;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
@@ -190,7 +191,7 @@ struct Lent {
 impl Lent {
     fn state(&self) -> MutexGuard<'_, State> {
         // The state is replaced as a whole, so a panic cannot leave it inconsistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

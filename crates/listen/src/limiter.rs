@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use base::IgnorePoison;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::settings::Limits;
@@ -75,7 +76,7 @@ impl ConnectionLimiter {
     }
 
     fn sources(&self) -> MutexGuard<'_, HashMap<Source, Use>> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sources.lock().ignore_poison()
     }
 }
 

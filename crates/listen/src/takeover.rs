@@ -6,9 +6,10 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
+use base::IgnorePoison;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::activity::InFlight;
@@ -29,7 +30,7 @@ impl Takeover {
 
     /// Holds a guard until the takeover has ended, or is dropped unused.
     pub fn hold(&self, guard: impl Send + 'static) {
-        let mut then = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut then = self.0.lock().ignore_poison();
         let Some(held) = then.take() else { return };
         *then = Some(Box::new(move |stream| {
             Box::pin(async move {
@@ -40,7 +41,7 @@ impl Takeover {
     }
 
     fn take(&self) -> Option<Then> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().ignore_poison().take()
     }
 }
 
@@ -99,6 +100,6 @@ impl TakeoverSlot {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<PendingTakeover>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }

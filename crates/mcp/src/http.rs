@@ -7,9 +7,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use base::IgnorePoison;
 use bytes::Bytes;
 use http_body_util::Full;
 use http_body_util::combinators::BoxBody;
@@ -88,7 +89,7 @@ struct Owned {
 
 impl Owners {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Owned>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 
@@ -103,7 +104,7 @@ struct Slots {
 
 impl Slots {
     fn of_accounts(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.of_accounts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.of_accounts.lock().ignore_poison()
     }
 
     /// Checks and counts in one step: concurrent requests never get more than the share of their account.

@@ -6,9 +6,10 @@ mod watch;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base::IgnorePoison;
 use egress::Parts;
 use netlink::links::Link;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -119,7 +120,7 @@ impl Serving {
 
     /// Starts serving. Repeated calls do nothing.
     pub fn start(&self, parts: &Arc<Parts>, kernel: &Arc<Kernel>) -> Result<(), NetError> {
-        let Some(sockets) = self.sockets.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        let Some(sockets) = self.sockets.lock().ignore_poison().take() else {
             return Ok(());
         };
         let _inside = self.handle.enter();
@@ -130,7 +131,7 @@ impl Serving {
         self.tasks
             .spawn_on(egress::dns::serve(Arc::clone(parts), dns, dns_tcp, self.stop.clone()), &self.handle);
         self.tasks.spawn_on(egress::proxy::serve(Arc::clone(parts), proxy, self.stop.clone()), &self.handle);
-        if let Some(swept) = self.swept.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(swept) = self.swept.lock().ignore_poison().take() {
             let sweeping = sweeper::run(
                 Arc::clone(kernel),
                 Arc::clone(&self.stale_connections),
@@ -166,12 +167,12 @@ impl Serving {
         if tokio::time::timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!("the network's tasks did not end in time");
         }
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.sockets.lock().ignore_poison().take();
         self.end_runtime();
     }
 
     fn end_runtime(&self) {
-        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let runtime = self.runtime.lock().ignore_poison().take();
         if let Some(runtime) = runtime {
             runtime.shutdown_background();
         }

@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use base::IgnorePoison;
 
 /// At most one request of each sandbox at a time, by its address. There are at most as many as the pool has addresses.
 #[derive(Default)]
@@ -16,7 +18,7 @@ pub type Turn = tokio::sync::OwnedMutexGuard<()>;
 impl Turns {
     /// Waits for the earlier requests of a sandbox.
     pub async fn of(&self, guest: Ipv4Addr) -> Turn {
-        let own = Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(guest).or_default());
+        let own = Arc::clone(self.0.lock().ignore_poison().entry(guest).or_default());
         own.lock_owned().await
     }
 }

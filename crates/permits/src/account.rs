@@ -1,8 +1,9 @@
 //! A number of permits for each account, alone or within a number for the host.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use base::IgnorePoison;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A number of permits for each account. With one, they are locks.
@@ -19,7 +20,7 @@ impl AccountPermits {
     }
 
     fn of(&self, account: &str) -> Arc<Semaphore> {
-        let mut all = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.accounts.lock().ignore_poison();
         if let Some(found) = all.get(account).and_then(Weak::upgrade) {
             return found;
         }

@@ -3,8 +3,9 @@
 //! A caller that stops waiting leaves nothing behind: its place is skipped, and a permit that was on its way to it goes to the next one.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use base::IgnorePoison;
 use rules::Turns;
 use tokio::sync::oneshot;
 
@@ -59,7 +60,7 @@ impl TurnPermits {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every change under the lock is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Gives free permits to those whose turn it is.

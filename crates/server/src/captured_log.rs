@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 
+use base::IgnorePoison;
 use serde_json::Value;
 
 /// What this thread logs from `begin` until the returned [`Capture`] is dropped.
@@ -55,7 +56,7 @@ impl CapturedLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// The lines of requests.

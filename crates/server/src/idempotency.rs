@@ -19,12 +19,13 @@ mod hash;
 mod pending;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use api::{ErrorCode, ErrorObject};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use base::IgnorePoison;
 use bytes::Bytes;
 use rules::{IDEMPOTENCY_VALID_MS, ReachedLimit, TimeMs};
 use store::Store;
@@ -279,7 +280,7 @@ impl Waiting {
 }
 
 fn lock(pending: &Mutex<HashMap<KeyScope, Waiting>>) -> MutexGuard<'_, HashMap<KeyScope, Waiting>> {
-    pending.lock().unwrap_or_else(PoisonError::into_inner)
+    pending.lock().ignore_poison()
 }
 
 fn json(status: StatusCode, content: Content) -> Response {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use base::IgnorePoison;
 use image::{ClientPull, Images};
 use rules::{ImagePolicy, ImageReference, ImageRefusal};
 
@@ -78,7 +79,7 @@ impl ImageAccess {
 
     /// Notes that the account has requested an image.
     pub fn note_request(&self, account: &str, image: &str, images: &Images) {
-        let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requested = self.requested.lock().ignore_poison();
         if requested.len() >= REMEMBERED {
             requested.retain(|name, _| images.get(name).is_some());
         }
@@ -87,7 +88,7 @@ impl ImageAccess {
 
     /// Whether the account has requested an image.
     pub fn has_requested(&self, account: &str, image: &str) -> bool {
-        let requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
+        let requested = self.requested.lock().ignore_poison();
         requested.get(image).is_some_and(|accounts| accounts.contains(account))
     }
 }

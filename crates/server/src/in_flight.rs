@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use axum::body::{Body, HttpBody as _};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
+use base::IgnorePoison;
 use listen::Takeover;
 use rules::{QuotaExceeded, QuotaTable, Quotas};
 
@@ -73,16 +74,16 @@ impl InFlight {
 
     /// Requests and streams of an account.
     pub fn of(&self, account: &str) -> (u64, u64) {
-        let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
+        let accounts = self.accounts.read().ignore_poison();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         accounts.get(account).map_or((0, 0), |counts| (read(&counts.requests), read(&counts.streams)))
     }
 
     fn counts(&self, account: &Arc<str>) -> Arc<Counts> {
-        if let Some(counts) = self.accounts.read().unwrap_or_else(PoisonError::into_inner).get(account) {
+        if let Some(counts) = self.accounts.read().ignore_poison().get(account) {
             return Arc::clone(counts);
         }
-        let mut accounts = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = self.accounts.write().ignore_poison();
         Arc::clone(accounts.entry(Arc::clone(account)).or_default())
     }
 }

@@ -8,10 +8,11 @@
 mod changes;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use api::Timestamp;
+use base::IgnorePoison;
 use rules::{KeyLimits, KeyText, Scopes, TimeMs};
 use sha2::{Digest, Sha256};
 use store::{KeyRecord, Store, StoreError};
@@ -115,7 +116,7 @@ impl Keyring {
     /// Reads the keys again if any was created or revoked since. Returns whether it did.
     pub async fn refresh(&self, store: &dyn Store) -> Result<bool, StoreError> {
         let version = store.keys_version().await?;
-        if version == self.keys.read().unwrap_or_else(PoisonError::into_inner).version {
+        if version == self.keys.read().ignore_poison().version {
             return Ok(false);
         }
         let keys = Keys::read(store, version).await?;
@@ -126,7 +127,7 @@ impl Keyring {
 
     /// Returns the changes. Found under the lock, so that of two concurrent refreshes one finds a change.
     fn replace(&self, keys: Keys) -> Vec<Change> {
-        let mut current = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.keys.write().ignore_poison();
         let changes = changes(&current, &keys);
         *current = keys;
         changes
@@ -134,7 +135,7 @@ impl Keyring {
 
     /// Logs the keys that expired after `since` and not after `until`.
     pub fn log_expired(&self, since: TimeMs, until: TimeMs) {
-        let expired = expired(&self.keys.read().unwrap_or_else(PoisonError::into_inner), since, until);
+        let expired = expired(&self.keys.read().ignore_poison(), since, until);
         expired.iter().for_each(Change::log);
     }
 
@@ -173,7 +174,7 @@ impl Keyring {
     /// was revoked.
     pub fn ended(&self, text: &str) -> Option<EndedKey> {
         let hash = hash_of(&KeyText::parse_any(text).ok()?);
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read().ignore_poison();
         if let Some(key_id) = keys.revoked.get(&hash) {
             return Some(EndedKey { key_id: Arc::clone(key_id), end: KeyEnd::Revoked });
         }
@@ -190,19 +191,19 @@ impl Keyring {
 
     /// The caller of a valid key, by the id of the key.
     pub fn of_id(&self, key_id: &str) -> Option<Caller> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read().ignore_poison();
         keys.by_id.get(key_id).and_then(|known| known.valid_at(now()).ok())
     }
 
     /// When a key expires, if it does.
     pub fn end_of(&self, key_id: &str) -> Option<TimeMs> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read().ignore_poison();
         keys.by_id.get(key_id).and_then(|known| known.expires_at)
     }
 
     /// The accounts with a valid key.
     pub fn accounts(&self) -> Vec<Arc<str>> {
-        let (keys, now) = (self.keys.read().unwrap_or_else(PoisonError::into_inner), now());
+        let (keys, now) = (self.keys.read().ignore_poison(), now());
         let accounts = keys.of_accounts.iter();
         let valid =
             accounts.filter(|(_, of_account)| of_account.iter().any(|known| known.valid_at(now).is_ok()));
@@ -211,7 +212,7 @@ impl Keyring {
 
     /// The valid keys of an account, oldest first.
     pub fn of_account(&self, account: &str) -> Vec<Caller> {
-        let (keys, now) = (self.keys.read().unwrap_or_else(PoisonError::into_inner), now());
+        let (keys, now) = (self.keys.read().ignore_poison(), now());
         let of_account = keys.of_accounts.get(account).into_iter().flatten();
         of_account.filter_map(|known| known.valid_at(now).ok()).collect()
     }
@@ -229,7 +230,7 @@ impl Keyring {
     }
 
     fn find_hash(&self, hash: &[u8; 32], now: TimeMs) -> Result<Caller, InvalidKey> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read().ignore_poison();
         let mut alike = keys.known.get(&start(hash)).into_iter().flatten();
         let known = alike.find(|known| known.hash.ct_eq(hash).into()).ok_or(InvalidKey::Unknown)?;
         known.valid_at(now)

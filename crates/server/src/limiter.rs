@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::SandboxId;
+use base::IgnorePoison;
 use rules::{
     Charge, KeyLimits, KeyWindows, Limit, RateRefusal, RateSource, RateTable, Rates, ReachedLimit,
     SandboxCharge, SandboxWindows, Standing,
@@ -190,7 +191,7 @@ impl Limiter {
 
     fn sweep_at(&self, now_ms: u64) {
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock().ignore_poison();
             shard.keys.retain(|_, windows| !windows.is_idle(now_ms));
             shard.accounts.retain(|_, sandboxes| !sandboxes.is_idle(now_ms));
             shard.keys.shrink_to_fit();
@@ -200,7 +201,7 @@ impl Limiter {
 
     fn shard(&self, name: &str) -> MutexGuard<'_, Shard> {
         let hash = self.hasher.hash_one(name).to_le_bytes();
-        self.shards[usize::from(hash[0]) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[usize::from(hash[0]) % SHARDS].lock().ignore_poison()
     }
 
     fn now(&self) -> Now {

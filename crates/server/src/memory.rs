@@ -4,9 +4,10 @@
 //! bounded time and then fails. Dropping a reservation releases it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base::IgnorePoison;
 use bytes::Bytes;
 use rules::ReachedLimit;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -45,7 +46,7 @@ impl MemoryBudget {
 
     /// An empty reservation, which waits for at most `max_wait` in all its life.
     pub fn reservation(&self, account: &Arc<str>, max_wait: Duration) -> Reservation {
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = self.accounts.lock().ignore_poison();
         let of_account = match accounts.get(account) {
             Some(semaphore) => Arc::clone(semaphore),
             None => {

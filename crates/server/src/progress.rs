@@ -1,8 +1,9 @@
 //! Shows the progress of a pull: a line per stage, and on a terminal a byte count that is updated in place.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use base::IgnorePoison;
 use image::{Progress, ProgressFn, Stage};
 
 /// Writes to standard error.
@@ -10,7 +11,7 @@ pub fn reporter() -> ProgressFn {
     let last: Mutex<Option<(String, Stage)>> = Mutex::new(None);
     let live = std::io::stderr().is_terminal();
     Arc::new(move |progress: Progress| {
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = last.lock().ignore_poison();
         let now = (progress.source.clone(), progress.stage);
         let new_stage = last.as_ref() != Some(&now);
         if !new_stage && !live {

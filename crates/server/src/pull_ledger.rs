@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use base::IgnorePoison;
 use image::PullQuota;
 use rules::{PullQuotaReached, PulledBytes, TimeMs};
 use serde::{Deserialize, Serialize};
@@ -75,7 +76,7 @@ impl PullLedger {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -24,8 +24,9 @@ pub use own_secrets::{ExposedSecret, close as close_own_secrets, exposed as expo
 pub use private_files::{ExposedFile, exposed_files};
 
 /// The crates of this program that log, as filters name them.
-const LOG_TARGETS: [&str; 24] = [
+const LOG_TARGETS: [&str; 25] = [
     "archive",
+    "base",
     "builder",
     "dockerfile",
     "driver",

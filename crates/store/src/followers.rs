@@ -1,9 +1,10 @@
 //! Followers of events, by topic: an event wakes only the followers of its topics.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use api::SandboxId;
+use base::IgnorePoison;
 use tokio::sync::watch;
 
 use crate::Topic;
@@ -24,7 +25,7 @@ pub(crate) struct VisibleEvent {
 
 impl Followers {
     pub(crate) fn follow(&self, topic: Topic) -> watch::Receiver<u64> {
-        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut topics = self.topics.lock().ignore_poison();
         topics.retain(|_, sender| sender.receiver_count() > 0);
         topics.entry(topic).or_insert_with(|| watch::Sender::new(0)).subscribe()
     }
@@ -33,7 +34,7 @@ impl Followers {
         if events.is_empty() {
             return;
         }
-        let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let topics = self.topics.lock().ignore_poison();
         if topics.is_empty() {
             return;
         }

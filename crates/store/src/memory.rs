@@ -6,10 +6,11 @@ mod events;
 mod lists;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use api::{SandboxId, SandboxState, SnapshotId, TemplateId};
 use async_trait::async_trait;
+use base::IgnorePoison;
 use rules::TimeMs;
 use tokio::sync::watch;
 
@@ -107,7 +108,7 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().ignore_poison()
     }
 
     /// Wakes the followers of the events after this sequence.

@@ -37,10 +37,11 @@ mod wal;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use api::SandboxId;
 use async_trait::async_trait;
+use base::IgnorePoison;
 use permits::AccountPermits;
 use rules::{QuotaTable, TimeMs};
 use rusqlite::Connection;
@@ -122,7 +123,7 @@ impl SqliteStore {
 
     async fn send_job<T>(&self, job: impl FnOnce(writer::Reply<T>) -> Job) -> Result<T, StoreError> {
         let queue = {
-            let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let writer = self.writer.lock().ignore_poison();
             writer.as_ref().ok_or(StoreError::Closed)?.queue()
         };
         let (reply, answer) = tokio::sync::oneshot::channel();
@@ -147,7 +148,7 @@ impl SqliteStore {
     }
 
     fn take_writer(&self) -> Option<Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.writer.lock().ignore_poison().take()
     }
 }
 
@@ -188,7 +189,7 @@ impl Store for SqliteStore {
 
     fn append(&self, event: NewEvent) -> Result<(), StoreError> {
         event.check()?;
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer.lock().ignore_poison();
         writer.as_ref().ok_or(StoreError::Closed)?.append(&event)
     }
 

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base::IgnorePoison;
 use rustix::net::{AddressFamily, Protocol, RawProtocol, RecvFlags, SocketFlags, SocketType, sockopt};
 
 use super::namespace::Namespace;
@@ -55,7 +56,7 @@ impl PacketLog {
     }
 
     fn counts(&self) -> MutexGuard<'_, HashMap<Packet, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Packets to an address.

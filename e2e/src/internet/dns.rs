@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Result;
+use base::IgnorePoison;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
@@ -62,7 +63,7 @@ enum Transport {
 
 impl Names {
     fn state(&self) -> MutexGuard<'_, NamesState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 
     /// Sets an answer. A name that begins with `*.` stands for all names below that have no answer of their own.

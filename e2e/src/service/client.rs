@@ -2,10 +2,11 @@
 //! tests headers and error bodies.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use base::IgnorePoison;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -112,7 +113,7 @@ impl Client {
     }
 
     fn idle(&self) -> Option<Sender> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.idle.lock().ignore_poison().pop()
     }
 
     async fn connect(&self) -> Result<Sender> {
@@ -178,7 +179,7 @@ impl Call<'_> {
         let (sender, response) = self.begin().await?;
         let (head, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
-        client.idle.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        client.idle.lock().ignore_poison().push(sender);
         Ok(HttpResponse { status: head.status.as_u16(), headers: head.headers, body, took: start.elapsed() })
     }
 

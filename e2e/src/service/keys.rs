@@ -1,10 +1,11 @@
 //! API keys for tests, created with the command that operators use.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use base::IgnorePoison;
 
 use super::{Client, Service};
 
@@ -45,7 +46,7 @@ impl Service {
 
     /// A client with all scopes in an account that no other test uses.
     pub async fn account(&self) -> Result<Client> {
-        let spare = self.keys.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = self.keys.spare.lock().ignore_poison().pop();
         let (_, key) = match spare {
             Some(spare) => spare,
             None => self.create_accounts().await?,
@@ -63,7 +64,7 @@ impl Service {
         let (_, last) = created.last().context("no key")?;
         wait_until_accepted(&self.client(last)?).await?;
         let one = created.pop().context("no key")?;
-        self.keys.spare.lock().unwrap_or_else(PoisonError::into_inner).extend(created);
+        self.keys.spare.lock().ignore_poison().extend(created);
         Ok(one)
     }
 }

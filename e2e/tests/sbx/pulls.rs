@@ -2,9 +2,10 @@
 
 use std::io::Read;
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use base::IgnorePoison;
 use e2e::registry::SlowRegistry;
 use e2e::service::ServiceOptions;
 
@@ -24,14 +25,14 @@ impl OutputCapture {
         std::thread::spawn(move || {
             let mut piece = [0; 4096];
             while let Ok(bytes @ 1..) = pipe.read(&mut piece) {
-                sink.0.lock().unwrap_or_else(PoisonError::into_inner).extend(&piece[..bytes]);
+                sink.0.lock().ignore_poison().extend(&piece[..bytes]);
             }
         });
         capture
     }
 
     fn text(&self) -> String {
-        text(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        text(&self.0.lock().ignore_poison())
     }
 
     async fn wait_for(&self, wanted: &str) {

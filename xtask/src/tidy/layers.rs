@@ -18,46 +18,59 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 31] = [
+const LAYERS: [Layer; 32] = [
+    layer("base", &[], &[]),
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
-    layer("rules", &["sandboxd-api"], &[]),
-    layer("permits", &["rules"], &[]),
-    layer("store", &["sandboxd-api", "rules", "permits"], &[]),
+    layer("rules", &["base", "sandboxd-api"], &[]),
+    layer("permits", &["base", "rules"], &[]),
+    layer("store", &["base", "sandboxd-api", "rules", "permits"], &[]),
     layer("dockerfile", &[], &[]),
     layer("reader", &["sandboxd-api", "rules"], &[]),
     layer("tarball", &[], &[]),
-    layer("image", &["sandboxd-api", "rules", "permits", "tarball"], &[]),
-    layer("archive", &[], &[]),
-    layer("egress", &["sandboxd-api", "rules"], &[]),
+    layer("image", &["base", "sandboxd-api", "rules", "permits", "tarball"], &[]),
+    layer("archive", &["base"], &[]),
+    layer("egress", &["base", "sandboxd-api", "rules"], &[]),
     layer("netlink", &[], &[]),
-    layer("net", &["sandboxd-api", "rules", "egress", "netlink"], &[]),
-    layer("driver", &["sandboxd-api", "rules", "guest-proto"], &[]),
+    layer("net", &["base", "sandboxd-api", "rules", "egress", "netlink"], &[]),
+    layer("driver", &["base", "sandboxd-api", "rules", "guest-proto"], &[]),
     layer("rootfs", &[], &[]),
     layer("launcher", &["rootfs"], &[]),
-    layer("driver-host", &["sandboxd-api", "driver", "netlink", "rootfs"], &[]),
-    layer("driver-native", &["sandboxd-api", "driver", "driver-host", "launcher"], &[]),
+    layer("driver-host", &["base", "sandboxd-api", "driver", "netlink", "rootfs"], &[]),
+    layer("driver-native", &["base", "sandboxd-api", "driver", "driver-host", "launcher"], &[]),
     layer("driver-oci", &["sandboxd-api", "driver", "driver-host", "rootfs"], &[]),
     layer(
         "engine",
-        &["sandboxd-api", "guest-proto", "rules", "permits", "store", "image", "net", "driver", "archive"],
+        &[
+            "base",
+            "sandboxd-api",
+            "guest-proto",
+            "rules",
+            "permits",
+            "store",
+            "image",
+            "net",
+            "driver",
+            "archive",
+        ],
         &[],
     ),
-    layer("listen", &[], &[]),
+    layer("listen", &["base"], &[]),
     layer(
         "builder",
-        &["sandboxd-api", "dockerfile", "rules", "permits", "store", "engine", "tarball"],
+        &["base", "sandboxd-api", "dockerfile", "rules", "permits", "store", "engine", "tarball"],
         &["driver", "net"],
     ),
     layer(
         "e2b",
-        &["sandboxd-api", "rules", "reader", "store", "engine", "builder"],
+        &["base", "sandboxd-api", "rules", "reader", "store", "engine", "builder"],
         &["dockerfile", "driver", "net"],
     ),
     // Only the program that assembles the parts depends on an isolation backend.
     layer(
         "sandboxd",
         &[
+            "base",
             "sandboxd-api",
             "rules",
             "store",
@@ -81,8 +94,8 @@ const LAYERS: [Layer; 31] = [
     ),
     layer("sandbox-agent", &["guest-proto"], &[]),
     layer("sandboxd-client", &["sandboxd-api"], &["sandboxd"]),
-    layer("mcp", &["sandboxd-client"], &["sandboxd"]),
-    layer("sbx", &["sandboxd-client", "mcp"], &[]),
+    layer("mcp", &["base", "sandboxd-client"], &["sandboxd"]),
+    layer("sbx", &["base", "sandboxd-client", "mcp"], &[]),
     layer("bench", ANY, &[]),
     layer("e2e", ANY, &[]),
     layer("xtask", &[], &[]),
@@ -90,6 +103,7 @@ const LAYERS: [Layer; 31] = [
 
 /// Programs that use the whole service may depend on all crates.
 const ANY: &[&str] = &[
+    "base",
     "sandboxd-api",
     "guest-proto",
     "rules",

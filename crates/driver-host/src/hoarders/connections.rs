@@ -11,9 +11,9 @@
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 
 use api::SandboxId;
+use base::IgnorePoison;
 
 use super::{end_commands, sandboxes};
 use crate::cgroup::CONNECTION_BYTES;
@@ -142,7 +142,7 @@ pub fn end_hoarders(inner: &Inner) -> io::Result<Vec<SandboxId>> {
     if !is_close_now()? {
         return Ok(Vec::new());
     }
-    let mut looks = inner.connection_looks.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut looks = inner.connection_looks.lock().ignore_poison();
     let ended = looks.look(|| {
         let ids = sandboxes(inner)?.into_iter();
         Ok(ids.filter(|id| is_hoarder(inner, id) && end_commands(inner, id)).collect())

@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base::IgnorePoison;
 use guest_proto::{Channel, ToHost};
 use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -120,7 +121,7 @@ pub struct Inbox {
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 pub fn index(channel: Channel) -> usize {

@@ -1,11 +1,12 @@
 //! Snapshots of fake sandboxes: whole copies of their disks, and what matters of their processes.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
+use base::IgnorePoison;
 
 use super::agent::{Guest, GuestCopy};
 use super::disk::Disk;
@@ -105,7 +106,7 @@ impl DiskCopy for FakeCopy {
                     return super::invalid_state(id, presence, "copy the processes of");
                 }
             };
-            let disk = sandbox.disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let disk = sandbox.disk.lock().ignore_poison().clone();
             let bytes = state.disk_bytes.unwrap_or(BYTES);
             state.snapshots.insert(snapshot.clone(), (bytes, Some(Content { disk, processes })));
             Ok(Duration::from_millis(1))

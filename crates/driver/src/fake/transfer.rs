@@ -3,10 +3,11 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use api::SnapshotId;
+use base::IgnorePoison;
 
 use super::Host;
 use super::snapshot::Content;
@@ -51,7 +52,7 @@ pub(super) fn files(
     };
     let path = path(host, snapshot, name, "file")?;
     if !path.exists() {
-        let mut contents = CONTENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = CONTENTS.lock().ignore_poison();
         contents.push(content);
         fs::write(&path, format!("content {}", contents.len() - 1))?;
     }
@@ -66,7 +67,7 @@ pub(super) fn complete(host: &Host, snapshot: &SnapshotId) -> io::Result<()> {
         }
         let text = fs::read_to_string(&path)?;
         let number = text.strip_prefix("content ").and_then(|number| number.parse::<usize>().ok());
-        let contents = CONTENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let contents = CONTENTS.lock().ignore_poison();
         let Some(content) = number.and_then(|number| contents.get(number)) else {
             return Err(io::Error::other("not a file of a snapshot"));
         };

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use base::IgnorePoison;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Questions of all sandboxes in progress.
@@ -50,7 +51,7 @@ pub struct LimitsByAddress {
 
 impl LimitsByAddress {
     pub fn of(&self, address: Ipv4Addr) -> Arc<SandboxLimits> {
-        let mut limits = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.by_address.lock().ignore_poison();
         Arc::clone(limits.entry(address).or_insert_with(|| Arc::new(SandboxLimits::new())))
     }
 }
@@ -94,7 +95,7 @@ impl SandboxLimits {
 
     /// Whether one more message is within the rate.
     pub fn is_within_rate(&self, now: Instant) -> bool {
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = self.bucket.lock().ignore_poison();
         let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
         bucket.at = now;
         bucket.left = (bucket.left + passed * RATE).min(BURST);

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use base::IgnorePoison;
 
 /// Undecided connections of one sandbox.
 const UNDECIDED_MAX: usize = 512;
@@ -133,7 +135,7 @@ impl Bounds {
     }
 
     fn lock(&self) -> MutexGuard<'_, Usage> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().ignore_poison()
     }
 }
 

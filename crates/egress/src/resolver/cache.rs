@@ -1,9 +1,10 @@
 //! A cache of answers, bounded by bytes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use base::IgnorePoison;
 use hickory_proto::rr::RecordType;
 
 use super::answer::Answer;
@@ -43,7 +44,7 @@ impl Cache {
     /// An unexpired answer and its age in seconds.
     pub fn find(&self, name: &str, kind: RecordType, now: Instant) -> Option<(Arc<Answer>, u32)> {
         let key = (name.to_owned(), kind);
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.generations.lock().ignore_poison();
         let entry = match generations.young.entries.get(&key) {
             Some(entry) => entry.clone(),
             None => {
@@ -62,13 +63,13 @@ impl Cache {
             return;
         }
         let entry = Entry { answer: Arc::clone(answer), since: now, bytes };
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.generations.lock().ignore_poison();
         generations.insert((name.to_owned(), kind), entry);
     }
 
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
-        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let generations = self.generations.lock().ignore_poison();
         generations.young.bytes + generations.old.bytes
     }
 }

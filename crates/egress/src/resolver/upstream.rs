@@ -5,9 +5,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
+use base::IgnorePoison;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use hickory_resolver::TokioResolver;
@@ -77,9 +78,7 @@ impl Upstream {
     pub async fn query(&self, name: Name, kind: RecordType) -> Result<Answer, Failure> {
         let clients = match self {
             Self::Fixed(clients) => clients.clone(),
-            Self::System(system) => {
-                system.lock().unwrap_or_else(PoisonError::into_inner).now(Path::new(RESOLV_CONF))
-            }
+            Self::System(system) => system.lock().ignore_poison().now(Path::new(RESOLV_CONF)),
         };
         clients.query(&name, kind).await
     }

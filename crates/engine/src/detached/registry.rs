@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use api::{SandboxId, SnapshotId};
+use base::IgnorePoison;
 use rules::TimeMs;
 use store::{NewEvent, SandboxRecord};
 use tokio::sync::{MutexGuard as AsyncMutexGuard, watch};
@@ -123,10 +124,7 @@ impl ExecutionRegistry {
             match name.parse::<SandboxId>().ok().filter(|id| known.contains_key(id)) {
                 Some(id) => {
                     let executions = SandboxExecutions::read(&self.context, &dir)?;
-                    self.sandboxes
-                        .write()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .insert(id, Arc::new(executions));
+                    self.sandboxes.write().ignore_poison().insert(id, Arc::new(executions));
                 }
                 None => remove_tree(&dir)?,
             }
@@ -141,7 +139,7 @@ impl ExecutionRegistry {
     }
 
     pub fn of(&self, id: &SandboxId) -> Arc<SandboxExecutions> {
-        let mut sandboxes = self.sandboxes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sandboxes = self.sandboxes.write().ignore_poison();
         let new = || {
             let dir = self.context.settings.dir.join(id.as_str());
             Arc::new(SandboxExecutions::new(&self.context, dir))
@@ -151,7 +149,7 @@ impl ExecutionRegistry {
 
     /// Bytes on disk of the executions of an account's sandboxes.
     pub fn account_bytes(&self, registry: &SandboxRegistry, account: &str) -> u64 {
-        let sandboxes = self.sandboxes.read().unwrap_or_else(PoisonError::into_inner);
+        let sandboxes = self.sandboxes.read().ignore_poison();
         let own = registry.records().into_iter().filter(|record| record.account == account);
         own.filter_map(|record| sandboxes.get(&record.id).map(|executions| executions.bytes())).sum()
     }
@@ -160,7 +158,7 @@ impl ExecutionRegistry {
     pub async fn remove(self: &Arc<Self>, id: SandboxId) -> Result<(), EngineError> {
         let registry = Arc::clone(self);
         let removing = tokio::task::spawn_blocking(move || {
-            registry.sandboxes.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            registry.sandboxes.write().ignore_poison().remove(&id);
             remove_tree(&registry.context.settings.dir.join(id.as_str()))
         });
         Ok(removing.await.map_err(|_| EngineError::TaskLost)??)
@@ -228,7 +226,7 @@ impl SandboxExecutions {
             };
             let state = recovered.log.state();
             if state.end.is_none() || !state.is_end_event_recorded {
-                executions.recovered.lock().unwrap_or_else(PoisonError::into_inner).push(recovered);
+                executions.recovered.lock().ignore_poison().push(recovered);
             }
         }
         Ok(executions)
@@ -243,7 +241,7 @@ impl SandboxExecutions {
     }
 
     pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<ExecutionId, Arc<DetachedExecution>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock().ignore_poison()
     }
 
     pub(super) fn agent(&self) -> watch::Receiver<AgentAvailability> {
@@ -255,7 +253,7 @@ impl SandboxExecutions {
     }
 
     pub(super) fn take_recovered(&self) -> Vec<RecoveredExecution> {
-        std::mem::take(&mut *self.recovered.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.recovered.lock().ignore_poison())
     }
 
     pub(super) async fn lock_start(&self) -> AsyncMutexGuard<'_, ()> {

@@ -9,10 +9,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use api::bounds::READER_TIMEOUT_MS;
 use api::{SandboxId, SnapshotId};
+use base::IgnorePoison;
 use rules::TimeMs;
 
 use super::events;
@@ -180,7 +181,7 @@ impl SandboxExecutions {
     }
 
     fn recovered(&self) -> MutexGuard<'_, Vec<RecoveredExecution>> {
-        self.recovered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recovered.lock().ignore_poison()
     }
 }
 

@@ -1,8 +1,9 @@
 //! The host's state of one operation: received data that waits for its reader, credit for sending, and the outcome.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use base::IgnorePoison;
 use bytes::{Bytes, BytesMut};
 use guest_proto::{Channel, Credits, Exit, ProtoError, RefusalKind, Window};
 use tokio::sync::Notify;
@@ -94,7 +95,7 @@ impl Op {
 
     fn state(&self) -> MutexGuard<'_, OpState> {
         // A panic while the lock is held leaves valid fields.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     pub fn answer(&self, answer: FirstReply, credit: u32) -> Result<(), ProtoError> {

@@ -1,9 +1,10 @@
 //! A link that continues on another stream. In between nothing is on its way, so the processes inside can be stored: a copy of them
 //! has no part of a frame, and the source loses none.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use base::IgnorePoison;
 use driver::ByteStream;
 use guest_proto::{SUSPEND_SINCE, ToGuest};
 use tokio::io::AsyncWriteExt;
@@ -34,7 +35,7 @@ impl Agent {
             return Err(LinkError::TooOld);
         }
         let (suspending, queue) = oneshot::channel();
-        *self.inner.suspending.lock().unwrap_or_else(PoisonError::into_inner) = Some(suspending);
+        *self.inner.suspending.lock().ignore_poison() = Some(suspending);
         let mut head = Vec::new();
         guest_proto::encode_to_guest(&ToGuest::Suspend, &mut head)?;
         self.inner.queue(OutgoingFrame { head, payload: Vec::new(), is_last: true })?;
@@ -66,16 +67,16 @@ impl Suspended {
 impl Inner {
     /// Who waits for a suspension learns that there is none.
     pub(super) fn stop_suspending(&self) {
-        self.suspending.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.suspending.lock().ignore_poison().take();
     }
 
     pub(super) fn is_suspending(&self) -> bool {
-        self.suspending.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.suspending.lock().ignore_poison().is_some()
     }
 
     /// The stream has ended as agreed.
     pub(super) fn suspended(&self, queue: FrameQueue) {
-        let suspending = self.suspending.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let suspending = self.suspending.lock().ignore_poison().take();
         // Nobody may wait any more.
         if suspending.is_none_or(|suspending| suspending.send(queue).is_err()) {
             self.end();

@@ -9,10 +9,11 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use api::{SandboxId, SnapshotId, SnapshotStorage};
 use archive::Archive;
+use base::IgnorePoison;
 use driver::snapshot_of_layer;
 use permits::TurnPermits;
 use rules::TimeMs;
@@ -75,7 +76,7 @@ impl Copies {
 
     fn state(&self) -> MutexGuard<'_, CopyState> {
         // Every change under the lock is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// The layers of the image with a digest, if this host has it.
@@ -149,7 +150,7 @@ impl Copies {
 }
 
 fn lock_of<T: Clone + Eq + Hash>(all: &Mutex<Locks<T>>, id: &T) -> Arc<tokio::sync::Mutex<()>> {
-    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = all.lock().ignore_poison();
     all.retain(|_, lock| lock.strong_count() > 0);
     let lock = all.get(id).and_then(Weak::upgrade).unwrap_or_default();
     all.insert(id.clone(), Arc::downgrade(&lock));

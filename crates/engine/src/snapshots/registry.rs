@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 use api::SnapshotId;
+use base::IgnorePoison;
 use driver::snapshot_of_layer;
 use rules::{Quota, SnapshotQuery, base_layers};
 use store::SnapshotRecord;
@@ -111,17 +112,17 @@ impl SnapshotRegistry {
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
         // Every change under the lock is complete before anything can panic.
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read().ignore_poison()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write().ignore_poison()
     }
 
     /// Waits until the account and the host may begin another copy.
     pub async fn copy_permit(&self, account: &str) -> CopyPermit<'_> {
         let own = {
-            let mut all = self.account_copies.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.account_copies.lock().ignore_poison();
             all.retain(|_, semaphore| semaphore.strong_count() > 0);
             let found = all.get(account).and_then(Weak::upgrade);
             let semaphore = found.unwrap_or_else(|| Arc::new(Semaphore::new(1)));

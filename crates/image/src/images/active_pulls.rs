@@ -2,8 +2,9 @@
 //! of its result.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use base::IgnorePoison;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -105,7 +106,7 @@ impl Inner {
     }
 
     fn join(self: &Arc<Self>, task: Task, progress: ProgressFn) -> Result<ActivePull> {
-        let mut active_pulls = self.active_pulls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut active_pulls = self.active_pulls.lock().ignore_poison();
         while active_pulls.tasks.try_join_next().is_some() {}
         if let Some(pull) = active_pulls.by_key.get(&task.key) {
             // The next report may be far away.
@@ -142,6 +143,6 @@ struct RemoveOnDrop {
 
 impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
-        self.inner.active_pulls.lock().unwrap_or_else(PoisonError::into_inner).by_key.remove(&self.key);
+        self.inner.active_pulls.lock().ignore_poison().by_key.remove(&self.key);
     }
 }

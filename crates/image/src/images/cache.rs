@@ -1,8 +1,10 @@
 //! The images on this host, in memory. An image that somebody uses is one of which a copy exists outside the cache.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard, Weak};
 use std::time::{Duration, SystemTime};
+
+use base::IgnorePoison;
 
 use crate::image::Image;
 
@@ -28,15 +30,15 @@ struct Use {
 
 impl Cache {
     pub(super) fn get(&self, name: &str) -> Option<Arc<Image>> {
-        self.images.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.images.read().ignore_poison().get(name).cloned()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Image>> {
-        self.images.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.images.read().ignore_poison().values().cloned().collect()
     }
 
     pub(super) fn snapshot(&self) -> ByName {
-        self.images.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.images.read().ignore_poison().clone()
     }
 
     /// Adds an image, or replaces the one of its name. An equal one stays, so that its users are known.
@@ -92,7 +94,7 @@ impl Cache {
 
     /// All images that exist in memory.
     pub(super) fn alive(&self) -> Vec<Arc<Image>> {
-        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alive = self.alive.lock().ignore_poison();
         alive.retain(|image| image.strong_count() > 0);
         alive.iter().filter_map(Weak::upgrade).collect()
     }
@@ -100,7 +102,7 @@ impl Cache {
     /// Notes a use. Returns whether it should be written to the disk.
     pub(super) fn mark_used(&self, name: &str) -> bool {
         let now = SystemTime::now();
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock().ignore_poison();
         let Some(entry) = used.get_mut(name) else {
             used.insert(name.to_owned(), Use { last: now, written: now });
             return true;
@@ -115,20 +117,20 @@ impl Cache {
 
     /// When the image was used last, if this process has seen it.
     pub(super) fn last_used(&self, name: &str) -> Option<SystemTime> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(|used| used.last)
+        self.used.lock().ignore_poison().get(name).map(|used| used.last)
     }
 
     /// Forgets the uses of an image that was removed.
     pub(super) fn forget_use(&self, name: &str) {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.used.lock().ignore_poison().remove(name);
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, ByName> {
-        self.images.write().unwrap_or_else(PoisonError::into_inner)
+        self.images.write().ignore_poison()
     }
 
     fn add_alive(&self, image: &Arc<Image>) {
-        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alive = self.alive.lock().ignore_poison();
         alive.retain(|image| image.strong_count() > 0);
         alive.push(Arc::downgrade(image));
     }

@@ -2,8 +2,10 @@
 //! registry.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use base::IgnorePoison;
 
 /// Limit of remembered registries.
 const REGISTRIES: usize = 256;
@@ -20,7 +22,7 @@ impl UnreachableRegistries {
 
     /// The reason of a recent failure.
     pub(super) fn failure(&self, registry: &str) -> Option<String> {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.failed.lock().ignore_poison();
         failed
             .get(registry)
             .filter(|(at, _)| at.elapsed() < self.unreachable_for)
@@ -28,7 +30,7 @@ impl UnreachableRegistries {
     }
 
     pub(super) fn fail(&self, registry: &str, reason: &str) {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock().ignore_poison();
         failed.retain(|_, (at, _)| at.elapsed() < self.unreachable_for);
         if failed.len() < REGISTRIES {
             failed.insert(registry.to_owned(), (Instant::now(), reason.to_owned()));
@@ -37,6 +39,6 @@ impl UnreachableRegistries {
 
     /// Clears the list, for a pull that a user requests.
     pub(crate) fn forget(&self) {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.failed.lock().ignore_poison().clear();
     }
 }

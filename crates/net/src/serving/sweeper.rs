@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use base::IgnorePoison;
 use netlink::links;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +39,7 @@ impl StaleConnections {
     /// cleaning the same address. The lock of the map is not held meanwhile, so [`Self::mark`] does not wait.
     pub fn clean(&self, address: Ipv4Addr) {
         let Some(state) = self.all().get(&address).cloned() else { return };
-        let mut is_clean = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_clean = state.lock().ignore_poison();
         if !*is_clean {
             if let Err(error) = connections::delete_all(address) {
                 tracing::debug!(%error, %address, "connections of a removed sandbox stay until they time out");
@@ -52,7 +53,7 @@ impl StaleConnections {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Arc<Mutex<bool>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

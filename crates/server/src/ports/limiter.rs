@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use api::SandboxId;
+use base::IgnorePoison;
 
 /// Which limit is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl PortLimiter {
 
     pub fn take(&self, account: &str, id: &SandboxId) -> Result<PortPermit, PortsFull> {
         let PortLimits { of_sandbox, of_account, of_all } = self.most;
-        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = self.in_use.lock().ignore_poison();
         if in_use.by_sandbox.get(id).is_some_and(|count| *count >= of_sandbox) {
             return Err(PortsFull::Sandbox { most: of_sandbox });
         }
@@ -72,7 +73,7 @@ impl PortLimiter {
 
 impl Drop for PortPermit {
     fn drop(&mut self) {
-        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = self.in_use.lock().ignore_poison();
         in_use.all -= 1;
         give_back(&mut in_use.by_sandbox, &self.id);
         give_back(&mut in_use.by_account, &self.account);

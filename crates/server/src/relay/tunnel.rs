@@ -7,12 +7,13 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use api::SandboxId;
 use axum::body::Body;
+use base::IgnorePoison;
 use bytes::{Buf, Bytes};
 use engine::{Engine, EngineError, Exposure, Permit, Tunnel};
 use hyper::client::conn::http1::Connection;
@@ -53,7 +54,7 @@ pub struct ConnectionState {
 
 impl ConnectionState {
     pub fn why(&self) -> Option<EndReason> {
-        *self.why.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.why.lock().ignore_poison()
     }
 
     /// The response head is complete.
@@ -127,7 +128,7 @@ impl ProgramConnection {
     }
 
     fn broken(&self, why: EndReason) -> io::Error {
-        self.state.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.state.why.lock().ignore_poison().get_or_insert(why);
         io::Error::new(io::ErrorKind::ConnectionAborted, format!("ended: {why:?}"))
     }
 

@@ -11,8 +11,9 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use base::IgnorePoison;
 use rules::TimeMs;
 use serde_json::{Value, json};
 
@@ -69,7 +70,7 @@ impl Journal {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     pub(super) fn append(&self, event: &NewEvent) -> Result<(), StoreError> {

@@ -5,8 +5,9 @@
 //! opens another.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use base::IgnorePoison;
 use permits::TurnPermits;
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
@@ -47,10 +48,10 @@ impl Readers {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (idle, path) = (Arc::clone(&self.idle), Arc::clone(&self.path));
         let task = tokio::task::spawn_blocking(move || {
-            let found = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let found = idle.lock().ignore_poison().pop();
             let result = found.map_or_else(|| file::open_reader(&path), Ok).and_then(|mut connection| {
                 let result = work(&mut connection);
-                idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+                idle.lock().ignore_poison().push(connection);
                 result
             });
             drop((permit, turn));
@@ -66,6 +67,6 @@ impl Readers {
             self.permits.close();
             drop(all);
         }
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.idle.lock().ignore_poison().clear();
     }
 }

@@ -2,10 +2,11 @@
 //! after an hour.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use api::TemplateId;
+use base::IgnorePoison;
 use builder::{LARGEST_PER_ACCOUNT, StoredContext};
 
 use super::missing;
@@ -46,7 +47,7 @@ pub struct RequestedBuild {
 
 impl PendingBuilds {
     fn lock(&self) -> MutexGuard<'_, HashMap<TemplateId, Entry>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock().ignore_poison();
         all.retain(|_, entry| entry.since.elapsed() < VALID);
         all
     }

@@ -5,10 +5,11 @@
 //! survive a restart of the daemon; clients get `not_found` then.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::SandboxId;
+use base::IgnorePoison;
 use engine::{PathDetails, Watch, WatchEvent, WatchEventKind};
 use rand::RngExt as _;
 use serde_json::Value;
@@ -75,7 +76,7 @@ impl Watchers {
     pub async fn events(&self, target: &Target, id: &str) -> Result<Vec<Value>, Failure> {
         let key = (target.id.clone(), id.to_owned());
         let watcher = self.lock().get(&key).cloned().ok_or_else(|| unknown(id))?;
-        *watcher.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *watcher.last_used.lock().ignore_poison() = Instant::now();
         let mut slot = watcher.watch.lock().await;
         let Some(watch) = slot.as_mut() else { return Ok(Vec::new()) };
         let (events, is_active) = match watch.poll().await {
@@ -109,13 +110,13 @@ impl Watchers {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(SandboxId, String), Arc<Watcher>>> {
         // A panic while the lock is held leaves a valid map.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().ignore_poison()
     }
 }
 
 impl Watcher {
     fn used(&self) -> Instant {
-        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.last_used.lock().ignore_poison()
     }
 }
 

@@ -10,11 +10,12 @@
 //! A client that answers no ping for a minute is disconnected, except while its input is not read because the command does not
 //! read.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::bounds::{COLS, ROWS};
 use api::{ErrorCode, SandboxId, TerminalControl, TerminalNote, TerminalWarning};
+use base::IgnorePoison;
 use engine::{
     Attachment, EngineError, ExecutionStatus, ExpiryWarning, ExpiryWarnings, Input, OutputEvent,
     OutputReader, TerminalSize,
@@ -252,7 +253,7 @@ async fn watch_session(service: &Service, key_id: &str, heard: &LastHeard) -> En
         if !service.keyring.has(key_id) {
             return End::Failed(key_ended());
         }
-        let last = *heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *heard.lock().ignore_poison();
         if last.is_some_and(|last| last.elapsed() > SILENCE_TIMEOUT) {
             return End::Disconnected;
         }
@@ -260,7 +261,7 @@ async fn watch_session(service: &Service, key_id: &str, heard: &LastHeard) -> En
 }
 
 fn set(heard: &LastHeard, to: Option<Instant>) {
-    *heard.lock().unwrap_or_else(PoisonError::into_inner) = to;
+    *heard.lock().ignore_poison() = to;
 }
 
 /// The last message and the close frame; `None` if the client has disconnected.
