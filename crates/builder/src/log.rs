@@ -9,10 +9,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{BuildEvent, BuildStep};
-use base::IgnorePoison;
+use base::{IgnorePoison, unix_ms};
 use rules::TimeMs;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -137,7 +136,8 @@ impl BuildLog {
     fn append(&self, kind: BuildEvent, data: &str) {
         let mut writer = self.writer.lock().ignore_poison();
         let Some(file) = &mut writer.file else { return };
-        let mut line = serde_json::to_vec(&Line { e: kind, t: now_ms(), d: data.into() }).unwrap_or_default();
+        let mut line =
+            serde_json::to_vec(&Line { e: kind, t: unix_ms(), d: data.into() }).unwrap_or_default();
         line.push(b'\n');
         match file.write_all(&line) {
             Ok(()) => self.state.send_modify(|state| state.bytes += line.len() as u64),
@@ -165,11 +165,6 @@ impl BuildLog {
         };
         Ok(is_valid.then_some(LogReader { file, position, state }))
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The length of a file up to the end of its last line.

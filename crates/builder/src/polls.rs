@@ -21,7 +21,7 @@ impl Polls {
 
     /// Counts a poll.
     pub fn record(&self) {
-        let now_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = base::millis(self.since.elapsed());
         self.state.send_modify(|polls| *polls = polls.polled(now_ms));
     }
 

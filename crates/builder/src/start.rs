@@ -84,7 +84,7 @@ async fn wait_until(
             Err(_) => return Err(late(start.timeout_ms, last.as_deref()).into()),
         };
         let Some((message, missing)) = failed else { return Ok(()) };
-        let now_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = base::millis(begin.elapsed());
         match checks.add(now_ms, missing.as_deref()) {
             AfterFailedCheck::GiveUp => return Err(BuildError::new(message).into()),
             AfterFailedCheck::RepeatWithNote => {

@@ -1,7 +1,6 @@
 //! Plain text tables with a heading.
 
 use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::style::{Paint, Tone};
 
@@ -37,12 +36,6 @@ pub fn table<const N: usize>(heading: [&str; N], rows: &[[Cell; N]], paint: Pain
 /// The text without control characters, which could change the terminal.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// The time that ages count from.
-pub fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// An age with a suitable unit.

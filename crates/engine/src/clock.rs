@@ -1,7 +1,6 @@
 //! The time of day for everything that is stored or compared with stored times.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
+use base::{millis, unix_ms};
 use rules::TimeMs;
 use tokio::time::Instant;
 
@@ -21,15 +20,8 @@ impl Clock {
 
     pub fn now(&self) -> TimeMs {
         match self {
-            Self::System => {
-                let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-                TimeMs(millis(since_epoch))
-            }
+            Self::System => TimeMs(unix_ms()),
             Self::Runtime { start, begun } => start.after(millis(begun.elapsed())),
         }
     }
-}
-
-pub fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -10,13 +10,13 @@
 use std::time::Duration;
 
 use api::{CodeRequest, ExecuteRequest, SandboxState};
+use base::millis;
 use guest_proto::{ExecSpec, Exit, RefusalKind, StdinMode};
 use rules::{AutoResume, Operation, Outcome};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout, DIAL_TIMEOUT};
-use crate::clock::millis;
 use crate::create::DEFAULT_USER;
 use crate::error::EngineError;
 use crate::events::ExecEvents;

@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use api::SandboxState;
+use base::millis;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::agent_timeout::AGENT_TIMEOUT;
-use crate::clock::{Clock, millis};
+use crate::clock::Clock;
 use crate::link::{Command, Killer};
 use crate::status::Status;
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ExecuteRequest, ExecutionResult, SandboxState};
+use base::millis;
 use bytes::Bytes;
 use guest_proto::{Channel, ExecSpec, Exit, RefusalKind, StdinMode};
 use rules::{AutoResume, CappedOutput, Cause, Ended, Operation, Outcome};
@@ -17,7 +18,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
-use crate::clock::millis;
 use crate::deadline::Deadline;
 use crate::error::EngineError;
 use crate::events::ExecEvents;

@@ -147,7 +147,7 @@ impl Watcher {
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX)
+        base::millis(self.begin.elapsed())
     }
 
     fn sample_failed(&mut self, error: &dyn fmt::Display) -> Duration {

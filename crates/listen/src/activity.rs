@@ -66,7 +66,7 @@ impl Activity {
 
     /// The connection is idle from now on, unless a request is open.
     pub fn record_progress(&self) {
-        let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = base::millis(self.origin.elapsed());
         self.moved_ms.store(now_ms, Ordering::Release);
     }
 }

@@ -162,7 +162,7 @@ impl HttpBody for TimedBody {
             Poll::Pending => {
                 ready!(self.wait(cx));
                 self.progress = Progress::Failed;
-                let limit_ms = u64::try_from(self.full.as_millis()).unwrap_or(u64::MAX);
+                let limit_ms = base::millis(self.full);
                 let slow = BodyError::TooSlow { bytes_per_second: self.bytes_per_second, limit_ms };
                 Poll::Ready(Some(Err(slow)))
             }

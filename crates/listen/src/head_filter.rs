@@ -198,7 +198,7 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
                     if self.buffered.is_empty() {
                         return self.end();
                     }
-                    let limit_ms = u64::try_from(self.limits.head_timeout.as_millis()).unwrap_or(u64::MAX);
+                    let limit_ms = base::millis(self.limits.head_timeout);
                     return self.refuse(Fault::HeadTooSlow { limit_ms }.into());
                 }
             }

@@ -35,8 +35,8 @@ impl ResponseProgress {
 
     /// The body has handed out bytes that the client has to read before the body is polled again.
     pub fn wait_for_client(&self) {
-        let elapsed_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.client_since.store(elapsed_ms + 1, Ordering::Relaxed);
+        let elapsed_ms = base::millis(self.origin.elapsed());
+        self.client_since.store(elapsed_ms.saturating_add(1), Ordering::Relaxed);
     }
 
     /// The body is polled: the client has read the previous bytes.

@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use api::SandboxId;
-use base::IgnorePoison;
+use base::{IgnorePoison, millis, unix_ms};
 use rules::{
     Charge, KeyLimits, KeyWindows, Limit, RateRefusal, RateSource, RateTable, Rates, ReachedLimit,
     SandboxCharge, SandboxWindows, Standing,
@@ -205,7 +205,7 @@ impl Limiter {
     }
 
     fn now(&self) -> Now {
-        let wall = millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO));
+        let wall = unix_ms();
         let ms = millis(self.begun.elapsed());
         Now { ms, wall_ahead_ms: wall.saturating_sub(ms).try_into().unwrap_or(i64::MAX) }
     }
@@ -232,10 +232,6 @@ fn headers(standing: &Standing, now: Now) -> RateHeaders {
         remaining: standing.remaining,
         reset_s: standing.reset_unix_seconds(now.wall_ahead_ms),
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

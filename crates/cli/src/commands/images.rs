@@ -1,7 +1,6 @@
 //! `sbx images`: lists images, with the progress of pulls.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use sandboxd_client::{Client, ImageStatus, ImageView};
@@ -19,9 +18,7 @@ pub async fn images(client: &Client, json: bool) -> Result<ExitCode> {
     if json {
         output::json(&images)?;
     } else {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        output::text(&render(&images, now_ms, Paint::of(&std::io::stdout())))?;
+        output::text(&render(&images, base::unix_ms(), Paint::of(&std::io::stdout())))?;
     }
     Ok(ExitCode::SUCCESS)
 }

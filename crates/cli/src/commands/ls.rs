@@ -9,7 +9,7 @@ use super::merged_lists::merge;
 use crate::cli::LsArguments;
 use crate::output;
 use crate::style::{Paint, Tone};
-use crate::table::{Cell, age, now_ms, plain, table};
+use crate::table::{Cell, age, plain, table};
 use crate::units::size_text;
 
 const HEADING: [&str; 10] =
@@ -23,7 +23,7 @@ pub async fn ls(client: &Client, json: bool, arguments: &LsArguments) -> Result<
         output::text(&items.iter().map(|item| format!("{}\n", item.id)).collect::<String>())?;
     } else {
         let render = if arguments.wide { render_wide } else { render };
-        output::text(&render(&items, now_ms(), Paint::of(&std::io::stdout())))?;
+        output::text(&render(&items, base::unix_ms(), Paint::of(&std::io::stdout())))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,7 +11,7 @@ use crate::cli::SnapshotCommand;
 use crate::output;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
-use crate::table::{age, now_ms, plain, table};
+use crate::table::{age, plain, table};
 
 pub async fn snapshot(client: &Client, json: bool, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
@@ -38,7 +38,7 @@ pub async fn snapshot(client: &Client, json: bool, command: SnapshotCommand) -> 
             } else if quiet {
                 output::text(&found.iter().map(|snapshot| format!("{}\n", snapshot.id)).collect::<String>())?;
             } else {
-                output::text(&render(&found, now_ms(), Paint::of(&std::io::stdout())))?;
+                output::text(&render(&found, base::unix_ms(), Paint::of(&std::io::stdout())))?;
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -11,7 +11,7 @@ use crate::cli::TemplateCommand;
 use crate::output;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
-use crate::table::{age, now_ms, plain, table};
+use crate::table::{age, plain, table};
 
 pub async fn template(client: &Client, json: bool, command: TemplateCommand) -> Result<ExitCode> {
     match command {
@@ -22,7 +22,7 @@ pub async fn template(client: &Client, json: bool, command: TemplateCommand) -> 
             } else if quiet {
                 output::text(&found.iter().map(|template| format!("{}\n", template.id)).collect::<String>())?;
             } else {
-                output::text(&render(&found, now_ms(), Paint::of(&std::io::stdout())))?;
+                output::text(&render(&found, base::unix_ms(), Paint::of(&std::io::stdout())))?;
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -103,9 +103,7 @@ pub async fn start(call: Call) -> Result<Response, Failure> {
         stdin: request.stdin.unwrap_or(true),
         terminal,
         tag: request.tag,
-        timeout_ms: options
-            .timeout
-            .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)),
+        timeout_ms: options.timeout.map(|timeout| base::millis(timeout).max(1)),
         auto_resume: false,
         run_id: None,
     };

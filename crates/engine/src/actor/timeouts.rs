@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SandboxId};
+use base::millis;
 use rules::{Due, TimeMs, Watch, next_deadline};
 use serde_json::json;
 use store::{NewEvent, SandboxRecord};
 use tokio::sync::Notify;
 
 use super::admission::Workload;
-use crate::clock::millis;
 use crate::events;
 use crate::mailbox::TimeoutChange;
 use crate::timer::Timer;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
+use base::millis;
 use rules::{OutputReaders, TimeMs};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::log::{Log, LogState, Segment, needed_from};
 use super::record::{End, Record};
-use crate::clock::millis;
 use crate::detached_status::{ExecutionState, ExecutionStatus};
 use crate::error::EngineError;
 use crate::link::DetachedInput;

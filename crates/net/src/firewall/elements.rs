@@ -266,7 +266,7 @@ fn element(change: &Change, timed: bool) -> ListAttribute<SetElementAttribute> {
         }
     };
     if let (Change::PutFor(_, _, lasting), true) = (change, timed) {
-        let milliseconds = u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX);
+        let milliseconds = base::millis(*lasting);
         attributes.push(SetElementAttribute::Timeout(milliseconds));
     }
     ListAttribute::Element(attributes)

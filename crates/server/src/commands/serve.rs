@@ -183,7 +183,7 @@ fn announce(
     // A closed standard output must not stop the service.
     let _ = std::io::stdout().write_all(welcome.text().as_bytes());
     notify(notify::READY);
-    let start_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let start_ms = base::millis(started.elapsed());
     // With the places that only this service has, for those who remove it.
     let (run_dir, cgroup) = (config.run_dir.display(), &config.runtime.cgroup_parent);
     tracing::info!(url = serving.url(), start_ms, %run_dir, cgroup, "ready");

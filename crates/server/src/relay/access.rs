@@ -2,8 +2,6 @@
 //!
 //! Keys and tokens are checked when a request begins. A websocket ends when the port is closed, not when its token expires.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use api::{ErrorCode, PortVisibility};
 use axum::http::header::{AUTHORIZATION, COOKIE, LOCATION, REFERER, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE};
 use axum::http::request::Parts;
@@ -21,6 +19,7 @@ use super::requester::{REQUEST_ID, Requester};
 use super::secrets::{holds_secret, percent_decoded};
 use crate::error::{ApiError, unknown_host};
 use crate::service::Service;
+use crate::wall_clock::now;
 
 pub const TOKEN: HeaderName = HeaderName::from_static("x-sandbox-token");
 const QUERY: &str = "sandbox_token";
@@ -266,11 +265,6 @@ fn redirect(parts: &Parts, forwarded: &Forwarded, token: &str, until: TimeMs) ->
         }
     }
     response
-}
-
-fn now() -> TimeMs {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    TimeMs(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! `GET /v1/health`: the status and version of the service. Needs no key and counts against no limit.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use api::{Health, Timestamp};
 use axum::http::StatusCode;
 
@@ -16,7 +14,5 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn health(_: Call<()>) -> Result<Json<Health>, ApiError> {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-    Json::ok(&Health::ok(Timestamp(now)))
+    Json::ok(&Health::ok(Timestamp(base::unix_ms())))
 }

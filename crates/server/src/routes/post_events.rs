@@ -3,7 +3,6 @@
 //! The events of a request and its idempotency record are one commit, so that a retry after a crash stores no event twice.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{ErrorCode, EventBody, EventKind, EventsBody, EventsRecorded, SandboxId};
 use axum::http::StatusCode;
@@ -17,6 +16,7 @@ use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter
 use crate::error::{ApiError, OperationKind};
 use crate::idempotency::{self, ReplayableResponse};
 use crate::keyring::Caller;
+use crate::wall_clock::now;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/events", CHANGE)
@@ -97,9 +97,4 @@ fn new_event(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {
         data: Value::Object(event.data),
         once: None,
     }
-}
-
-fn now() -> TimeMs {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    TimeMs(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }

@@ -2,11 +2,8 @@
 //!
 //! Tokens are not stored, and the idempotency key is ignored: a retry gets another valid token.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use api::{ErrorCode, PortToken, TokenBody};
 use axum::http::StatusCode;
-use rules::TimeMs;
 use serde_json::json;
 
 use super::sandbox_and_port;
@@ -14,6 +11,7 @@ use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::routes::read;
+use crate::wall_clock::now;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/ports/{port}/token", CHANGE)
@@ -58,9 +56,4 @@ async fn token(call: Call<Caller, JsonBody<TokenBody>>) -> Result<Json<PortToken
     let url = format!("{}/?sandbox_token={token}", service.ports.url(&id, port));
     let token_view = PortToken { token, expires_at: expires_at.into(), url };
     Json::created(&token_view)
-}
-
-fn now() -> TimeMs {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    TimeMs(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
