@@ -1,7 +1,9 @@
 //! What several crates need and the standard library lacks. It knows nothing of sandboxes.
 
+mod crc32;
 mod poison;
 mod time;
 
+pub use crc32::crc32;
 pub use poison::IgnorePoison;
 pub use time::{millis, unix_ms};

@@ -114,20 +114,7 @@ impl fmt::Debug for KeyText {
 }
 
 fn checksum(secret: &str) -> String {
-    base32::encode(&crc32(secret.as_bytes()).to_be_bytes())
-}
-
-/// CRC-32 (IEEE 802.3), bit by bit: 52 bytes do not need a table.
-fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            let mask = (crc & 1).wrapping_neg();
-            crc = (crc >> 1) ^ (0xEDB8_8320 & mask);
-        }
-    }
-    !crc
+    base32::encode(&base::crc32(&[secret.as_bytes()]).to_be_bytes())
 }
 
 #[cfg(test)]

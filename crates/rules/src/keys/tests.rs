@@ -10,13 +10,6 @@ fn a_key_is_its_prefix_its_secret_and_its_checksum() {
     assert_eq!(KeyText::parse(key.as_str()), Ok(key));
 }
 
-/// The check value that catalogues of checksums give for this one.
-#[test]
-fn the_checksum_is_crc_32_iso_hdlc() {
-    assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
-    assert_eq!(crc32(b""), 0);
-}
-
 #[test]
 fn malformed_keys_are_distinguished() {
     let key = KeyText::format([7; 32]);

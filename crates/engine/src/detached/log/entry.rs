@@ -3,6 +3,7 @@
 //! An entry has a kind, a length, a time, a CRC over all of it, and a payload. The log ends before the first entry
 //! with a wrong CRC, which a crash may have left incomplete.
 
+use base::crc32;
 use guest_proto::{Channel, TerminalSize};
 use rules::OutputPosition;
 
@@ -133,41 +134,11 @@ fn get_pid(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.first_chunk()?)).filter(|pid| *pid > 0)
 }
 
-/// CRC-32 (IEEE 802.3).
-fn crc32(parts: &[&[u8]]) -> u32 {
-    let mut crc = !0u32;
-    for byte in parts.iter().copied().flatten() {
-        crc = TABLE[usize::from((crc as u8) ^ byte)] ^ (crc >> 8);
-    }
-    !crc
-}
-
-const TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut n = 0;
-    while n < 256 {
-        let mut value = n as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            value = if value & 1 == 1 { 0xedb8_8320 ^ (value >> 1) } else { value >> 1 };
-            bit += 1;
-        }
-        table[n] = value;
-        n += 1;
-    }
-    table
-};
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 
     use super::*;
-
-    #[test]
-    fn the_crc_matches_the_check_value() {
-        assert_eq!(crc32(&[b"1234", b"56789"]), 0xcbf4_3926);
-    }
 
     #[test]
     fn entries_survive_a_round_trip() {
