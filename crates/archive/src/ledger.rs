@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use base::IgnorePoison;
+use base::{IgnorePoison, sync_dir};
 use rand::Rng;
 
 use crate::chunk::ChunkHash;
@@ -373,10 +373,6 @@ fn host_name(dir: &Path) -> io::Result<String> {
     fs::rename(unfinished, path)?;
     sync_dir(dir)?;
     Ok(name)
-}
-
-fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 //! be replaced host by host. Called by [`crate::Archive`]; a file that cannot be used stops the start of the service.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rand::Rng;
@@ -218,17 +218,8 @@ fn message(parts: &[&str]) -> Vec<u8> {
 fn create(path: &Path) -> io::Result<()> {
     let mut secret = [0; SECRET_BYTES];
     rand::rng().fill_bytes(&mut secret);
-    let unfinished = path.with_extension("new");
-    match fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&unfinished)?;
     let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-    file.write_all(format!("{hex}\n").as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    base::replace_file(path, format!("{hex}\n").as_bytes(), 0o600)
 }
 
 fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
@@ -249,6 +240,7 @@ fn parse_hex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -39,8 +39,8 @@ pub fn make(
         stored.link_to(&own.join(CONTEXT))?;
     }
     let log = log_of(dir, template)?;
-    std::fs::File::open(&own)?.sync_all()?;
-    std::fs::File::open(dir)?.sync_all()?;
+    base::sync_dir(&own)?;
+    base::sync_dir(dir)?;
     Ok(log)
 }
 

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::disk;
 use crate::paths::{agents_dir, bundles_dir, sandboxes_dir, snapshots_dir};
 use crate::settings::Settings;
 
@@ -50,7 +49,7 @@ pub fn install_copy(settings: &Settings) -> io::Result<String> {
         fs::write(&unfinished, &program)?;
         make_executable(&unfinished)?;
         fs::rename(&unfinished, &copy)?;
-        disk::sync_dir(&dir)?;
+        base::sync_dir(&dir)?;
     }
     remove_unused(settings, &name)?;
     Ok(name)
@@ -89,7 +88,7 @@ pub fn adopt_copy(settings: &Settings, file: &Path, name: &str) -> io::Result<St
     }
     make_executable(file)?;
     fs::rename(file, copy)?;
-    disk::sync_dir(&dir)?;
+    base::sync_dir(&dir)?;
     Ok(name)
 }
 

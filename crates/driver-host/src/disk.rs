@@ -86,13 +86,9 @@ fn grow_file_system(image: &Path) -> Result<(), DriverError> {
 }
 
 /// Saves the names in a directory, and its own.
-fn sync_names(dir: &Path) -> io::Result<()> {
-    sync_dir(dir)?;
-    dir.parent().map_or(Ok(()), sync_dir)
-}
-
-pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+pub fn sync_names(dir: &Path) -> io::Result<()> {
+    base::sync_dir(dir)?;
+    base::sync_parent(dir)
 }
 
 /// The template of a size; creates it if it does not exist.

@@ -426,7 +426,7 @@ impl Driver for HostDriver {
             fs::File::open(&unfinished)
                 .and_then(|file| file.sync_all())
                 .and_then(|()| fs::rename(&unfinished, paths.prepared_disk()))
-                .and_then(|()| disk::sync_dir(&paths.data))
+                .and_then(|()| base::sync_dir(&paths.data))
                 .map_err(|error| DriverError::failed("save the new disk", error))
         })
         .await
@@ -451,7 +451,7 @@ impl Driver for HostDriver {
             };
             renamed
                 .and_then(|()| stored_processes::adopt_prepared(&paths))
-                .and_then(|()| disk::sync_dir(&paths.data))
+                .and_then(|()| base::sync_dir(&paths.data))
                 .map_err(|error| DriverError::failed("replace the disk", error))
         })
         .await

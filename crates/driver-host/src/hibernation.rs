@@ -17,7 +17,7 @@ use crate::cgroup::Population;
 use crate::inner::{FREEZE_TIMEOUT, Inner};
 use crate::paths::{Paths, isolation_of, snapshots_dir};
 use crate::removal::remove_tree;
-use crate::{disk, loopdev, snapshot, stored_processes};
+use crate::{loopdev, snapshot, stored_processes};
 
 /// Space on the disk that storing processes must leave.
 const SPARE_BYTES: u64 = 64 << 20;
@@ -89,7 +89,7 @@ impl Inner {
             return Err(error);
         }
         let failed = |error: io::Error| DriverError::failed("save the stored processes", error);
-        disk::sync_dir(&paths.data).map_err(failed)?;
+        base::sync_dir(&paths.data).map_err(failed)?;
         self.unlimit_disk(id, &paths);
         self.kill(id)?;
         self.unmount_disk(id);

@@ -18,7 +18,7 @@ use driver::{DriverError, SnapshotDisk};
 use rustix::fs::{Mode, OFlags, openat, syncfs};
 
 use crate::changes::{ChangeTracker, Changes};
-use crate::disk::{copy_data, sync_dir};
+use crate::disk::{copy_data, sync_names};
 use crate::ext4::mount_disk;
 use crate::inner::{MountId, MountedDisk};
 use crate::{loopdev, stored_processes};
@@ -173,8 +173,7 @@ impl ImageCopy {
         target.sync_all().map_err(failed)?;
         let layer = image(&dir);
         fs::rename(unfinished, &layer).map_err(failed)?;
-        let above = dir.parent().map_or(Ok(()), sync_dir);
-        sync_dir(&dir).and(above).map_err(failed)?;
+        sync_names(&dir).map_err(failed)?;
         Ok(SnapshotDisk { layer, bytes })
     }
 }

@@ -17,12 +17,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base::sync_dir;
 use driver::DriverError;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::agents::AGENT_NAME;
-use crate::disk::sync_dir;
 use crate::paths::Paths;
 use crate::removal::{poll, remove_tree};
 

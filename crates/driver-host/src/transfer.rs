@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use driver::{SnapshotFile, SnapshotScope};
 
 use crate::agents;
-use crate::disk::sync_dir;
+use crate::disk::sync_names;
 use crate::removal::{remove_if_exists, remove_tree};
 use crate::settings::Settings;
 use crate::snapshot::{image, memory, unfinished_image};
@@ -145,8 +145,7 @@ pub fn complete(settings: &Settings, dir: &Path) -> io::Result<()> {
         File::open(&disk)?.sync_all()?;
         fs::rename(disk, image(dir))?;
     }
-    sync_dir(dir)?;
-    dir.parent().map_or(Ok(()), sync_dir)
+    sync_names(dir)
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ impl Store {
     /// Returns whether the record existed.
     pub(crate) fn remove_record(&self, name: &str) -> io::Result<bool> {
         match std::fs::remove_file(self.record_path(name)) {
-            Ok(()) => sync_dir(&self.root.join("images")).map(|()| true),
+            Ok(()) => base::sync_dir(&self.root.join("images")).map(|()| true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e),
         }
@@ -210,7 +210,7 @@ impl Store {
         file.write_all(&serde_json::to_vec_pretty(value)?)?;
         file.as_file().sync_all()?;
         file.persist(path)?;
-        sync_dir(path.parent().unwrap_or(&self.root))
+        base::sync_parent(path)
     }
 }
 
@@ -299,10 +299,6 @@ fn lock_file(path: &Path, operation: FlockOperation) -> io::Result<File> {
 fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
-}
-
-fn sync_dir(path: &Path) -> io::Result<()> {
-    Ok(rustix::fs::fsync(open_dir(path)?)?)
 }
 
 const RECORD_BYTES: u64 = 4 << 20;

@@ -2,7 +2,7 @@
 //! daemon reads it for each image that a client names, so that a change has an effect at once.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -99,21 +99,10 @@ impl AllowedImages {
             account: added.account.clone(),
         };
         let entries: Vec<Entry> = patterns.iter().map(entry).collect();
-        replace(&self.dir.join(FILE), &serde_json::to_vec_pretty(&entries)?)
+        let path = self.dir.join(FILE);
+        base::replace_file(&path, &serde_json::to_vec_pretty(&entries)?, 0o644)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
-}
-
-/// Replaces a file as a whole. Afterwards it survives a power failure.
-fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    let new = path.with_extension("new");
-    let write = || {
-        let mut file = File::create(&new)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

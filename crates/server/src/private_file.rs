@@ -1,23 +1,11 @@
 //! Files in the data directory that only root can read. They are written as a whole: after a crash, also of the host, the file has the
 //! old content or the new one. A draft that a crash has left is replaced by the next write.
 
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Replaces the file by one with this text and a line end. Blocks.
 pub fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut draft = OsString::from(path);
-    draft.push(".new");
-    let draft = Path::new(&draft);
-    let _ = std::fs::remove_file(draft);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
-    writeln!(file, "{text}")?;
-    file.sync_all()?;
-    std::fs::rename(draft, path)?;
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    base::replace_file(path, format!("{text}\n").as_bytes(), 0o600)
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ impl Record {
         sync_into(dir, RECORD, &serde_json::to_vec(self).map_err(io::Error::other)?)?;
         // The directory entries have to be durable as well, up to the engine's own directory.
         for dir in dir.ancestors().take(3) {
-            File::open(dir)?.sync_all()?;
+            base::sync_dir(dir)?;
         }
         Ok(())
     }

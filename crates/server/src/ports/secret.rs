@@ -4,9 +4,7 @@
 //! replacing the file invalidates all tokens.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -62,7 +60,8 @@ pub fn read_or_create(dir: &Path, file: &str) -> Result<[u8; BYTES]> {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let mut secret = [0; BYTES];
             rand::rng().fill_bytes(&mut secret);
-            write(dir, &path, &secret).with_context(|| format!("cannot write {}", path.display()))?;
+            base::replace_file(&path, &secret, 0o600)
+                .with_context(|| format!("cannot write {}", path.display()))?;
             secret.to_vec()
         }
         read => read.with_context(|| format!("cannot read {}", path.display()))?,
@@ -77,17 +76,6 @@ pub fn read_or_create(dir: &Path, file: &str) -> Result<[u8; BYTES]> {
 fn signed(id: &SandboxId, exposed: &ExposedPort, expires_at_ms: u64) -> Vec<u8> {
     let (port, expiry) = (exposed.port.to_be_bytes(), expires_at_ms.to_be_bytes());
     [PURPOSE, b"\0", id.as_str().as_bytes(), b"\0", &port, &exposed.seal, &expiry].concat()
-}
-
-/// Atomic and durable.
-fn write(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let draft = path.with_extension("new");
-    let _ = std::fs::remove_file(&draft);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
-    File::open(dir)?.sync_all()
 }
 
 impl fmt::Debug for Secret {

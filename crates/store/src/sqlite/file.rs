@@ -5,7 +5,7 @@
 //! Each migration is one transaction together with its version, so that a crash leaves the previous version.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -112,8 +112,7 @@ fn create(path: &Path) -> std::io::Result<()> {
     match OpenOptions::new().read(true).write(true).create_new(true).mode(OWNER_ONLY).open(path) {
         Ok(file) => {
             file.sync_all()?;
-            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+            base::sync_parent(path)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             fs::set_permissions(path, Permissions::from_mode(OWNER_ONLY))

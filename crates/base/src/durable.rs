@@ -1,0 +1,72 @@
+//! Changes of files and directories that survive a loss of power.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Replaces a file as a whole, or creates it: after a crash, also of the host, it has the old content or the new one. `mode` has the
+/// permissions of the new file. A draft that a crash has left, the path with `.new`, is replaced by the next call.
+pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = Path::new(&draft);
+    match fs::remove_file(draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // Not an existing file, whose permissions would stay.
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(draft)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(draft, path)?;
+    sync_parent(path)
+}
+
+/// Makes the names in a directory durable: those of new, renamed and removed files. Their contents have to be synced before.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// As [`sync_dir`], for the directory that has this file or directory.
+pub fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        // The name alone: the file is in the current directory.
+        Some(dir) if dir.as_os_str().is_empty() => sync_dir(Path::new(".")),
+        Some(dir) => sync_dir(dir),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_with_its_permissions_and_without_a_draft() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        fs::write(dir.path().join("a.json.new"), "of a crash, and longer").unwrap();
+        for (content, mode) in [("longer", 0o600), ("new", 0o600), ("other", 0o400)] {
+            replace_file(&path, content.as_bytes(), mode).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), content);
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert!(replace_file(&dir.path().join("missing/a"), b"", 0o600).is_err());
+    }
+
+    #[test]
+    fn a_directory_is_synced_and_a_missing_one_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        sync_dir(dir.path()).unwrap();
+        sync_parent(&dir.path().join("file")).unwrap();
+        sync_parent(Path::new("/")).unwrap();
+        sync_parent(Path::new("file")).unwrap();
+        let missing = dir.path().join("missing");
+        assert_eq!(sync_dir(&missing).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(sync_parent(&missing.join("file")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
