@@ -1,14 +1,15 @@
 //! Reads stored snapshots. A manifest is authenticated, and every chunk is compared with the hash that the manifest has of it.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use base::blocking;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::chunk::decompress;
 use crate::manifest::{BadObject, Manifest, StoredChunk, StoredFile};
-use crate::upload::blocking;
 use crate::{Archive, ArchiveError, CHUNK_BYTES, PARALLEL, sparse};
 
 /// A damaged object is read once more: the damage may have happened on its way.
@@ -27,7 +28,8 @@ impl Archive {
             let Some(found) = self.get_manifest(id).await? else { return Ok(None) };
             let (object, secrets, name) = (found.object.clone(), Arc::clone(&self.secrets), id.to_owned());
             // A large one takes too long for an async worker.
-            match blocking(move || Ok(Manifest::from_object(&name, &object, &secrets))).await? {
+            let read = blocking(move || Ok::<_, io::Error>(Manifest::from_object(&name, &object, &secrets)));
+            match read.await? {
                 Ok(manifest) => return Ok(Some(manifest)),
                 Err(error) => reason = error,
             }
@@ -50,7 +52,7 @@ impl Archive {
         let file = blocking(move || {
             let file = File::options().write(true).create(true).truncate(true).open(path)?;
             file.set_len(bytes)?;
-            Ok(Arc::new(file))
+            Ok::<_, io::Error>(Arc::new(file))
         });
         let file = file.await?;
         stream::iter(stored.chunks.iter().copied())
@@ -58,7 +60,7 @@ impl Archive {
             .buffer_unordered(PARALLEL)
             .try_collect::<()>()
             .await?;
-        blocking(move || file.sync_all()).await
+        Ok(blocking(move || file.sync_all()).await?)
     }
 
     async fn write_chunk(

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::blocking;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectStoreExt, PutPayload};
 use serde_json::Value;
@@ -121,7 +122,7 @@ impl Archive {
         let opened = blocking(move || {
             let file = File::open(path)?;
             let windows = sparse::windows(&file)?;
-            Ok((file.metadata()?.len(), windows, Arc::new(file)))
+            Ok::<_, io::Error>((file.metadata()?.len(), windows, Arc::new(file)))
         });
         let (bytes, windows, file) = opened.await?;
         // One chunk at a time is read and compressed, which leaves the other processors to the sandboxes.
@@ -133,7 +134,7 @@ impl Archive {
                     if !is_wanted {
                         return Err(ArchiveError::Unwanted);
                     }
-                    blocking(move || prepare(&file, window, &account, &ledger)).await
+                    Ok(blocking(move || prepare(&file, window, &account, &ledger)).await?)
                 }
             })
             .try_filter_map(async |prepared| Ok(prepared))
@@ -180,10 +181,4 @@ fn prepare(file: &File, window: u64, account: &str, ledger: &Ledger) -> io::Resu
     let is_stored = ledger.is_stored(&ChunkKey { account: account.to_owned(), hash });
     let object = if is_stored { None } else { Some(compress(&content)?) };
     Ok(Some(Prepared { chunk: StoredChunk(window, hash), object }))
-}
-
-pub async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, ArchiveError> {
-    Ok(tokio::task::spawn_blocking(work).await.map_err(io::Error::other)??)
 }

@@ -1,10 +1,14 @@
 //! What several crates need and the standard library lacks. It knows nothing of sandboxes.
 
+#[cfg(feature = "blocking")]
+mod blocking;
 mod crc32;
 mod durable;
 mod poison;
 mod time;
 
+#[cfg(feature = "blocking")]
+pub use blocking::{TaskLost, blocking};
 pub use crc32::crc32;
 pub use durable::{replace_file, sync_dir, sync_parent};
 pub use poison::IgnorePoison;

@@ -9,12 +9,12 @@ use dockerfile::{Dockerfile, Ineffective, Note, Origin, Work};
 use engine::{Engine, Template as Image, WorkInProgress};
 use tokio_util::sync::CancellationToken;
 
-use crate::blocking::interruptible;
 use crate::build_permits::BuildPermit;
 use crate::builder::{Base, Bases};
 use crate::context::{Context, Hashes};
 use crate::error::{BuildError, Ended};
 use crate::foreign_files::ForeignFiles;
+use crate::interruptible::interruptible;
 use crate::keyed_steps::{KeyedStep, keyed_steps, steps_to_run};
 use crate::keys;
 use crate::log::BuildLog;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::{BuildContextId, EventKind, Isolation, SandboxId, TemplateId};
 use async_trait::async_trait;
+use base::blocking;
 use dockerfile::ImageSettings;
 use engine::{Engine, Template as Image};
 use permits::AccountPermits;
@@ -17,7 +18,6 @@ use store::{Batch, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::blocking::blocking;
 use crate::build_permits::BuildPermits;
 use crate::contexts::Contexts;
 use crate::counters::{BuildCounts, Counters};
@@ -109,7 +109,7 @@ impl Builder {
                 let log = files::log_of(&dir, &template)?;
                 entries.push(Entry::new(template, log));
             }
-            Ok(entries)
+            Ok::<_, BuilderError>(entries)
         })
         .await?;
         for entry in entries {
@@ -233,7 +233,7 @@ impl Builder {
             let file = dockerfile::parse(&dockerfile)?;
             // Finds what does not depend on the base.
             file.plan(&args, &ImageSettings::default())?;
-            Ok(file.base(&args)?)
+            Ok::<_, BuilderError>(file.base(&args)?)
         });
         let base = checking.await?;
         let _creating = self.shared.creating.acquire(account).await;
@@ -370,7 +370,7 @@ impl Builder {
 
     pub(crate) async fn remove_files(&self, id: &TemplateId) {
         let dir = self.shared.settings.dir.join(id.as_str());
-        if let Err(error) = blocking(move || Ok(std::fs::remove_dir_all(dir)?)).await {
+        if let Err(error) = blocking(move || std::fs::remove_dir_all(dir)).await {
             tracing::error!(%id, %error, "cannot remove the files of a template; the next start removes them");
         }
     }

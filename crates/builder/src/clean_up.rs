@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::{SnapshotId, TemplateState};
+use base::blocking;
 use store::Batch;
 
-use crate::blocking::blocking;
 use crate::builder::{Builder, Shared};
 use crate::error::BuilderError;
 use crate::files;
@@ -84,7 +84,7 @@ impl Builder {
             bytes += log.file_bytes();
             bytes > settings.log_bytes && log.file_bytes() > 0
         });
-        let removing = blocking(move || Ok(logs.iter().try_for_each(|log| log.remove())?));
+        let removing = blocking(move || logs.iter().try_for_each(|log| log.remove()));
         if let Err(error) = removing.await {
             tracing::error!(account, %error, "cannot remove old logs of builds; trying again later");
         }

@@ -3,6 +3,7 @@
 use std::io;
 
 use api::TemplateId;
+use base::TaskLost;
 use dockerfile::DockerfileError;
 use engine::EngineError;
 use store::StoreError;
@@ -44,6 +45,13 @@ pub enum BuilderError {
     Io(#[from] io::Error),
     #[error("the service is stopping")]
     Stopping,
+}
+
+/// The runtime has stopped.
+impl From<TaskLost> for BuilderError {
+    fn from(_: TaskLost) -> Self {
+        Self::Stopping
+    }
 }
 
 impl From<StoreError> for BuilderError {

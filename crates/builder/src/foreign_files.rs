@@ -12,11 +12,11 @@ use engine::{FileOp, FileResponse, ProcessEnd};
 use tempfile::NamedTempFile;
 use tokio::io::AsyncWriteExt;
 
-use crate::blocking::interruptible;
 use crate::context::{Context, Hashes};
 use crate::copy::{Selection, Target};
 use crate::error::{BuildError, Ended};
 use crate::index::EntryKind;
+use crate::interruptible::interruptible;
 use crate::search::Search;
 use crate::spool::Spool;
 use crate::step::StepSandbox;

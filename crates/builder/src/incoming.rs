@@ -6,13 +6,13 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use base::blocking;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use tokio_util::sync::CancellationToken;
 
-use crate::blocking::blocking;
 use crate::context::{Context, Hashes};
 use crate::error::BuilderError;
 use crate::index::{Entry, EntryKind};

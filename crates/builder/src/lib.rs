@@ -12,7 +12,6 @@
 //! Used by the server. The steps run in sandboxes of the account, with its quotas and the network policy of the request.
 
 mod archive;
-mod blocking;
 mod build;
 mod build_permits;
 mod builder;
@@ -27,6 +26,7 @@ mod foreign_files;
 mod format;
 mod incoming;
 mod index;
+mod interruptible;
 mod keyed_steps;
 mod keys;
 mod last_output;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SandboxId, TemplateError, TemplateState};
+use base::blocking;
 use engine::{EngineError, WorkInProgress};
 use rules::{RepeatableWork, TimeMs};
 use serde_json::json;
 use store::{Batch, NewEvent};
 
-use crate::blocking::blocking;
 use crate::build::{Build, Progress};
 use crate::build_permits::BuildPermit;
 use crate::builder::{Bases, Builder, Shared, random};
@@ -143,7 +143,7 @@ impl Builder {
         entry.log.complete();
         let context = context_of(&self.shared.settings.dir, &template.id);
         let removed = blocking(move || match std::fs::remove_file(context) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         });
         if let Err(error) = removed.await {

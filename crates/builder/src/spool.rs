@@ -11,9 +11,9 @@ use permits::SharedPermits;
 use tempfile::{NamedTempFile, TempPath};
 use tokio_util::sync::CancellationToken;
 
-use crate::blocking::interruptible;
 use crate::context::{Context, Hashes};
 use crate::error::BuilderError;
+use crate::interruptible::interruptible;
 use crate::uploads::{Upload, Uploads};
 
 /// How the names of files begin that are not complete, or wait for their build.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use api::{SandboxId, SnapshotId};
 use async_trait::async_trait;
+use base::blocking;
 use driver::{DiskCopy, DriverError, Presence, SnapshotDisk, SnapshotScope};
 
 use crate::agents::can_be_copied;
@@ -56,7 +57,7 @@ impl DiskCopy for HostCopy {
         let (host, id, mut copy) = (Arc::clone(&self.inner), self.id.clone(), self.take()?);
         let (copy, frozen) = blocking(move || {
             let frozen = capture(&host, &id, &mut copy, scope)?;
-            Ok((copy, frozen))
+            Ok::<_, DriverError>((copy, frozen))
         })
         .await?;
         self.copy = Some(copy);
@@ -143,14 +144,5 @@ impl Drop for Frozen<'_> {
         {
             tracing::error!(id = %self.id, %error, "could not thaw a sandbox after a failed copy of its disk");
         }
-    }
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, DriverError> + Send + 'static,
-) -> Result<T, DriverError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(DriverError::failed("run a step of a snapshot", error)),
     }
 }

@@ -106,10 +106,7 @@ impl HostDriver {
         work: impl FnOnce(&Inner) -> Result<T, DriverError> + Send + 'static,
     ) -> Result<T, DriverError> {
         let inner = Arc::clone(&self.inner);
-        match tokio::task::spawn_blocking(move || work(&inner)).await {
-            Ok(result) => result,
-            Err(error) => Err(DriverError::failed("run a step of the driver", error)),
-        }
+        base::blocking(move || work(&inner)).await
     }
 
     /// Starts a sandbox, or wakes it.

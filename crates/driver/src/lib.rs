@@ -194,6 +194,12 @@ impl DriverError {
     }
 }
 
+impl From<base::TaskLost> for DriverError {
+    fn from(lost: base::TaskLost) -> Self {
+        Self::failed("run a step of the driver", lost)
+    }
+}
+
 /// An isolation backend. The engine makes one call at a time for each sandbox, and concurrent calls for different sandboxes.
 #[async_trait]
 pub trait Driver: Send + Sync + 'static {

@@ -249,6 +249,12 @@ impl EngineError {
     }
 }
 
+impl From<base::TaskLost> for EngineError {
+    fn from(_: base::TaskLost) -> Self {
+        Self::TaskLost
+    }
+}
+
 impl From<LinkError> for EngineError {
     fn from(error: LinkError) -> Self {
         match error {

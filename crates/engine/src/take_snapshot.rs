@@ -174,7 +174,7 @@ async fn copy(
 async fn executions_bytes(services: &Services, id: &SnapshotId) -> Result<u64, EngineError> {
     let files = services.detached.stored_files(id).await?;
     let bytes = move || files.iter().map(|(_, path)| Ok(fs::metadata(path)?.len())).sum::<io::Result<u64>>();
-    Ok(tokio::task::spawn_blocking(bytes).await.map_err(|_| EngineError::TaskLost)??)
+    base::blocking(move || Ok(bytes()?)).await
 }
 
 /// Refuses a copy of this size that would use the host's reserve of disk space.

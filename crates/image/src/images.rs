@@ -321,8 +321,7 @@ impl Images {
         work: impl FnOnce(&Inner) -> std::io::Result<T> + Send + 'static,
     ) -> Result<T, ImageError> {
         let inner = self.inner.clone();
-        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
-        done.map_err(|e| ImageError::store(what, e))?.map_err(|e| ImageError::store(what, e))
+        base::blocking(move || work(&inner)).await.map_err(|error| ImageError::store(what, error))
     }
 }
 

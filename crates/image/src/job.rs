@@ -157,9 +157,8 @@ impl Job {
     /// The layers on disk that a pull may use as they are.
     pub(crate) async fn reusable_layers(&self, audience: &Audience) -> Result<HashSet<String>, Fault> {
         let (store, audience) = (self.store.clone(), audience.clone());
-        let read = tokio::task::spawn_blocking(move || store.layers_for(&audience)).await;
-        let step = "read the image records";
-        read.map_err(Fault::io(step))?.map_err(Fault::io(step))
+        let read = base::blocking(move || store.layers_for(&audience)).await;
+        read.map_err(Fault::io("read the image records"))
     }
 
     /// Adds an unpacked tree to the layers of the operator. If the layer exists already, the tree is dropped.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use api::{SandboxId, SnapshotId};
-use base::IgnorePoison;
+use base::{IgnorePoison, blocking};
 use rules::TimeMs;
 use store::{NewEvent, SandboxRecord};
 use tokio::sync::{MutexGuard as AsyncMutexGuard, watch};
@@ -104,8 +104,7 @@ impl ExecutionRegistry {
     /// Reads the executions of the known sandboxes from disk, and removes all others. The known sandboxes have a prepared disk or not.
     pub async fn recover(self: &Arc<Self>, known: HashMap<SandboxId, bool>) -> Result<(), EngineError> {
         let registry = Arc::clone(self);
-        let reading = tokio::task::spawn_blocking(move || registry.read(&known));
-        Ok(reading.await.map_err(|_| EngineError::TaskLost)??)
+        blocking(move || Ok(registry.read(&known)?)).await
     }
 
     fn read(&self, known: &HashMap<SandboxId, bool>) -> io::Result<()> {
@@ -157,11 +156,11 @@ impl ExecutionRegistry {
     /// Forgets the executions of a terminated sandbox, and removes them from disk.
     pub async fn remove(self: &Arc<Self>, id: SandboxId) -> Result<(), EngineError> {
         let registry = Arc::clone(self);
-        let removing = tokio::task::spawn_blocking(move || {
+        blocking(move || {
             registry.sandboxes.write().ignore_poison().remove(&id);
-            remove_tree(&registry.context.settings.dir.join(id.as_str()))
-        });
-        Ok(removing.await.map_err(|_| EngineError::TaskLost)??)
+            Ok(remove_tree(&registry.context.settings.dir.join(id.as_str()))?)
+        })
+        .await
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use api::SandboxState;
 use api::bounds::READER_TIMEOUT_MS;
+use base::blocking;
 use guest_proto::{Channel, ExecSpec, StdinMode};
 use rules::{AutoResume, Operation};
 use store::SandboxRecord;
@@ -206,7 +207,7 @@ async fn write_record(
     let dir = executions.dir.join(record.id.as_str());
     let stdin = request.stdin.clone();
     let log_bytes = executions.context.settings.log_bytes;
-    let writing = tokio::task::spawn_blocking(move || {
+    blocking(move || {
         for dir in dropped {
             remove_tree(&dir)?;
         }
@@ -216,11 +217,11 @@ async fn write_record(
             Err(error) => {
                 // If this fails as well, the next start of the daemon removes the directory.
                 let _ = remove_tree(&dir);
-                Err(error)
+                Err(error.into())
             }
         }
-    });
-    Ok(writing.await.map_err(|_| EngineError::TaskLost)??)
+    })
+    .await
 }
 
 /// Writes the output and the end of a command that the agent refused to start.
@@ -242,16 +243,16 @@ async fn write_refusal(
         at_ms,
     };
     let stderr = outcome.stderr_note.unwrap_or_default();
-    let writing = tokio::task::spawn_blocking(move || {
+    blocking(move || {
         let entries = [Entry::Output(Channel::Stderr, stderr.as_bytes()), Entry::Ended(end)];
         match new.log.append(&entries, at_ms).and_then(|()| new.log.sync()) {
             Ok(()) => Ok(new),
             Err(error) => {
                 // If this fails as well, the next start of the daemon removes the directory.
                 let _ = remove_tree(&new.dir);
-                Err(error)
+                Err(error.into())
             }
         }
-    });
-    Ok(writing.await.map_err(|_| EngineError::TaskLost)??)
+    })
+    .await
 }

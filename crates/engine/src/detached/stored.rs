@@ -13,7 +13,7 @@ use std::sync::{Arc, MutexGuard};
 
 use api::bounds::READER_TIMEOUT_MS;
 use api::{SandboxId, SnapshotId};
-use base::IgnorePoison;
+use base::{IgnorePoison, blocking};
 use rules::TimeMs;
 
 use super::events;
@@ -58,7 +58,7 @@ impl ExecutionRegistry {
         samples: Vec<ExecutionSample>,
     ) -> Result<(), EngineError> {
         let dir = self.context.settings.dir.join(snapshot.as_str());
-        blocking(move || samples.iter().try_for_each(|sample| store(sample, &dir))).await
+        blocking(move || Ok(samples.iter().try_for_each(|sample| store(sample, &dir))?)).await
     }
 
     /// The files of the executions of a snapshot, with their names below its directory.
@@ -90,7 +90,7 @@ impl ExecutionRegistry {
         let dir = self.context.settings.dir.join(snapshot.as_str());
         blocking(move || {
             remove_tree(&dir)?;
-            names.iter().map(|name| place(&dir, name)).collect()
+            Ok(names.iter().map(|name| place(&dir, name)).collect::<io::Result<_>>()?)
         })
         .await
     }
@@ -98,7 +98,7 @@ impl ExecutionRegistry {
     /// Removes the executions of a snapshot.
     pub async fn remove_stored(self: &Arc<Self>, snapshot: &SnapshotId) -> Result<(), EngineError> {
         let dir = self.context.settings.dir.join(snapshot.as_str());
-        blocking(move || remove_tree(&dir)).await
+        blocking(move || Ok(remove_tree(&dir)?)).await
     }
 
     /// Copies the executions of a snapshot for a sandbox that will have its processes. Time limits count from `running_ms` of the
@@ -113,7 +113,10 @@ impl ExecutionRegistry {
         let staged = self.staged_dir(sandbox);
         blocking(move || {
             remove_tree(&staged)?;
-            dirs(&stored)?.iter().try_for_each(|(name, from)| copy(from, &staged.join(name), running_ms))
+            for (name, from) in dirs(&stored)? {
+                copy(&from, &staged.join(name), running_ms)?;
+            }
+            Ok(())
         })
         .await
     }
@@ -121,7 +124,7 @@ impl ExecutionRegistry {
     /// Removes staged executions that are not wanted any more.
     pub async fn discard_staged(self: &Arc<Self>, sandbox: &SandboxId) -> Result<(), EngineError> {
         let staged = self.staged_dir(sandbox);
-        blocking(move || remove_tree(&staged)).await
+        blocking(move || Ok(remove_tree(&staged)?)).await
     }
 
     /// Removes all executions of a sandbox that has never had a record.
@@ -139,7 +142,7 @@ impl ExecutionRegistry {
     pub async fn adopt_staged(self: &Arc<Self>, sandbox: &SandboxId) -> Result<Vec<u64>, EngineError> {
         let staged = self.staged_dir(sandbox);
         let executions = self.of(sandbox);
-        blocking(move || executions.adopt_staged(&staged)).await
+        blocking(move || Ok(executions.adopt_staged(&staged)?)).await
     }
 
     fn staged_dir(&self, sandbox: &SandboxId) -> PathBuf {
@@ -247,10 +250,4 @@ fn copy_segment(from: &Path, to: &Path, number: u64, length: Option<u64>) -> io:
     let mut target = File::create(to)?;
     io::copy(&mut source, &mut target)?;
     target.sync_all()
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, EngineError> {
-    Ok(tokio::task::spawn_blocking(work).await.map_err(|_| EngineError::TaskLost)??)
 }

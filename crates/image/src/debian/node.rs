@@ -41,8 +41,8 @@ pub(super) async fn build(job: &Job) -> Result<Arc<Slot>, Fault> {
     let npm = pack(scratch.path(), "npm", NPM).await?;
     let tar = scratch.path().join("node.tar");
     let out = tar.clone();
-    let written = tokio::task::spawn_blocking(move || write_layer(&node, &npm, &out)).await;
-    written.map_err(Fault::io("assemble the Node layer"))?.map_err(Fault::io("assemble the Node layer"))?;
+    let written = base::blocking(move || write_layer(&node, &npm, &out)).await;
+    written.map_err(Fault::io("assemble the Node layer"))?;
     let (unpacked, tree) = job.unpack_file(tar, Whiteouts::Refuse).await?;
     job.add_layer(&unpacked.diff_id, tree).await
 }

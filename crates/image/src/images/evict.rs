@@ -55,10 +55,9 @@ impl Eviction {
     /// Removes images that no sandbox and no snapshot uses. `in_use` contains the layers of all of them, and was read after
     /// [`Images::begin_eviction`]. Returns how many were removed.
     pub async fn finish(self, in_use: &HashSet<PathBuf>) -> Result<usize, ImageError> {
-        let step = "remove images";
         let in_use: HashSet<String> = in_use.iter().map(|layer| layer_id(layer).to_owned()).collect();
-        let done = tokio::task::spawn_blocking(move || self.remove(&in_use)).await;
-        done.map_err(|e| ImageError::store(step, e))?.map_err(|e| ImageError::store(step, e))
+        let removed = base::blocking(move || self.remove(&in_use)).await;
+        removed.map_err(|error| ImageError::store("remove images", error))
     }
 
     fn remove(mut self, in_use: &HashSet<String>) -> std::io::Result<usize> {

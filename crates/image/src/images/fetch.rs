@@ -21,10 +21,8 @@ use crate::{debian, layers, oci, rootfs};
 impl Inner {
     pub(super) async fn fetch(&self, task: &Task, meter: &Arc<Meter>) -> Result<Arc<Image>, ImageError> {
         let store = self.store.clone();
-        let locked = tokio::task::spawn_blocking(move || store.lock_for_use()).await;
-        let step = "lock the image directory";
-        let _lock =
-            locked.map_err(|e| ImageError::store(step, e))?.map_err(|e| ImageError::store(step, e))?;
+        let locked = base::blocking(move || store.lock_for_use()).await;
+        let _lock = locked.map_err(|error| ImageError::store("lock the image directory", error))?;
         // Another process may have pulled it since this one read the records.
         if task.builds == Builds::Reuse
             && let Some(record) = self.store.record(&task.name)
@@ -141,7 +139,7 @@ impl Inner {
             created_at: OffsetDateTime::now_utc(),
         };
         let (store, built) = (self.store.clone(), outcome.built);
-        let written = tokio::task::spawn_blocking(move || {
+        let written = base::blocking(move || {
             let sizes = record.layers.iter().map(|id| tree_bytes(&store.layer_path(id)));
             record.layer_bytes = sizes.collect::<std::io::Result<_>>()?;
             record.size_bytes = record.layer_bytes.iter().sum();
@@ -151,7 +149,7 @@ impl Inner {
             store.write_record(&record)?;
             std::io::Result::Ok(record)
         });
-        written.await.map_err(Fault::io("write the record"))?.map_err(Fault::io("write the record"))
+        written.await.map_err(Fault::io("write the record"))
     }
 }
 

@@ -78,9 +78,8 @@ impl Layout {
     /// A small blob, verified.
     pub(super) async fn text(&self, digest: &str) -> Result<Vec<u8>, Fault> {
         let path = self.blob(digest)?;
-        let read = tokio::task::spawn_blocking(move || read_bounded(&path)).await;
-        let text =
-            read.map_err(Fault::io("read a blob"))?.map_err(Fault::io(format!("read blob {digest}")))?;
+        let read = base::blocking(move || read_bounded(&path)).await;
+        let text = read.map_err(Fault::io(format!("read blob {digest}")))?;
         let got = format!("sha256:{}", sha256_hex(&text));
         if got != digest {
             return Err(Fault::refused(format!(
