@@ -1,16 +1,17 @@
 //! The snapshots of all accounts, in memory. The store has their records; this registry is filled from it at the start.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use api::SnapshotId;
 use base::IgnorePoison;
 use driver::snapshot_of_layer;
+use permits::{SharedPermit, SharedPermits};
 use rules::{Quota, SnapshotQuery, base_layers};
 use store::SnapshotRecord;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Notify, watch};
 
 use super::unrecorded::{UnrecordedDisk, UnrecordedDisks};
 use super::usage::{SnapshotKind, SnapshotUsage};
@@ -29,11 +30,10 @@ pub struct SnapshotRegistry {
     ledger: Arc<Ledger>,
     state: RwLock<State>,
     holds: Arc<HoldCounts>,
-    copies: Semaphore,
+    /// One copy at a time for each account, so that none delays the copies of others.
+    copies: SharedPermits,
     /// Notified when something was taken, deleted, hibernated or woken, of which the object store has or gets a copy.
     sync_wanted: Notify,
-    /// One copy at a time for each account, so that none delays the copies of others.
-    account_copies: Mutex<HashMap<String, Weak<Semaphore>>>,
     sweeps: watch::Sender<SweepCount>,
 }
 
@@ -48,12 +48,6 @@ struct SweepCount {
 struct State {
     records: BTreeMap<SnapshotId, Arc<SnapshotRecord>>,
     unrecorded: UnrecordedDisks,
-}
-
-/// The permission to copy a disk.
-pub struct CopyPermit<'a> {
-    _of_account: Option<OwnedSemaphorePermit>,
-    _of_host: Option<SemaphorePermit<'a>>,
 }
 
 /// A disk that is being written, in the quotas of its account. Afterwards its record counts; without one the disk stays counted until
@@ -103,9 +97,8 @@ impl SnapshotRegistry {
             ledger,
             state: RwLock::default(),
             holds: Arc::default(),
-            copies: Semaphore::new(CONCURRENT_COPIES),
+            copies: SharedPermits::new(CONCURRENT_COPIES, 1),
             sync_wanted: Notify::new(),
-            account_copies: Mutex::default(),
             sweeps: watch::Sender::default(),
         }
     }
@@ -120,19 +113,8 @@ impl SnapshotRegistry {
     }
 
     /// Waits until the account and the host may begin another copy.
-    pub async fn copy_permit(&self, account: &str) -> CopyPermit<'_> {
-        let own = {
-            let mut all = self.account_copies.lock().ignore_poison();
-            all.retain(|_, semaphore| semaphore.strong_count() > 0);
-            let found = all.get(account).and_then(Weak::upgrade);
-            let semaphore = found.unwrap_or_else(|| Arc::new(Semaphore::new(1)));
-            all.insert(account.to_owned(), Arc::downgrade(&semaphore));
-            semaphore
-        };
-        // Neither semaphore is ever closed. The account's comes first: an account waits at most once for the host's.
-        let of_account = own.acquire_owned().await.ok();
-        let of_host = self.copies.acquire().await.ok();
-        CopyPermit { _of_account: of_account, _of_host: of_host }
+    pub async fn copy_permit(&self, account: &str) -> SharedPermit {
+        self.copies.acquire(account).await
     }
 
     pub fn insert(&self, record: SnapshotRecord) -> Arc<SnapshotRecord> {
