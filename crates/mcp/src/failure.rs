@@ -51,10 +51,10 @@ impl From<Error> for Failure {
 fn remedy(error: &Error) -> Option<String> {
     let text = match error.code() {
         Code::SandboxNotFound => {
-            "The sandbox has ended, or the id is wrong. Call list_sandboxes for the existing ones, or create_sandbox for a new one."
+            "The sandbox has ended, or the id is wrong. Call manage_sandboxes with the action list for the existing ones, or create_sandbox for a new one."
         }
         Code::InvalidState => {
-            "The sandbox cannot do this in its current state; a terminated sandbox cannot be used again. Call list_sandboxes to see its state, or create_sandbox for a new one."
+            "The sandbox cannot do this in its current state; a terminated sandbox cannot be used again. Call manage_sandboxes with the action list to see its state, or create_sandbox for a new one."
         }
         Code::FileNotFound => {
             "Call list_files on the parent directory to see what exists. A relative path starts at the working directory of the sandbox."
@@ -71,16 +71,16 @@ fn remedy(error: &Error) -> Option<String> {
         Code::Unauthorized => "Ask the user to configure a valid API key for this MCP server.",
         Code::Forbidden => "Ask the user for an API key with the scope that the message names.",
         Code::SnapshotNotFound => {
-            "The snapshot was deleted, or the id is wrong. Call list_snapshots for the existing ones."
+            "The snapshot was deleted, or the id is wrong. Call manage_snapshots with the action list for the existing ones."
         }
         Code::TemplateNotFound => {
-            "The template was deleted, or the id is wrong. Call list_templates for the existing ones."
+            "The template was deleted, or the id is wrong. Call manage_templates with the action list for the existing ones."
         }
         Code::IsolationMismatch => {
             "To copy only files, call the tool again without memory. If create_sandbox failed, set cold to true to start without the stored processes."
         }
         Code::QuotaExceeded => {
-            "Remove what is not needed with terminate_sandbox, delete_snapshot or delete_template, then try again."
+            "Remove what is not needed, with the action terminate of manage_sandboxes, or the action delete of manage_snapshots or manage_templates. Then try again."
         }
         Code::DiskFull => "The disk of the sandbox is full. Delete files with run_command.",
         Code::NetworkError => {

@@ -19,8 +19,8 @@ use crate::tools::{self, Call, Progress};
 const INSTRUCTIONS: &str = "Run commands and code, and read and write files, in isolated Linux sandboxes. \
     Every tool that works in a sandbox takes an optional sandboxId. Without it, the tool uses the sandbox of this session, which is \
     created on first use and terminated with the session; its files are then lost. Use create_sandbox only for another image, \
-    several sandboxes, or one that outlives the session. To keep or to copy the state of a sandbox use take_snapshot or fork_sandbox; \
-    to have programs installed in every new sandbox use build_template. Results have a bounded size: if a result has a cursor or a next offset, \
+    several sandboxes, or one that outlives the session. To keep the state of a sandbox use manage_snapshots, to copy it \
+    manage_sandboxes with the action fork; to have programs installed in every new sandbox use manage_templates. Results have a bounded size: if a result has a cursor or a next offset, \
     call the same tool with it to read on.";
 /// The header with the id of a session.
 pub const SESSION_HEADER: &str = "mcp-session-id";
@@ -85,7 +85,7 @@ impl ServerHandler for Server {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::all().iter().find(|tool| tool.name == name).cloned()
+        tools::all().find(|tool| tool.name == name).cloned()
     }
 
     async fn list_tools(
@@ -93,7 +93,7 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::all().to_vec()))
+        Ok(ListToolsResult::with_all_items(tools::all().cloned().collect()))
     }
 
     async fn call_tool(

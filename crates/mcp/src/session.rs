@@ -1,7 +1,7 @@
 //! A session of a client, its unnamed sandbox, and the forks of that sandbox.
 //!
 //! ```text
-//! none ──first call without a sandbox id──> created ──terminate_sandbox, or the sandbox has ended──> none
+//! none ──first call without a sandbox id──> created ──────terminate, or the sandbox has ended──> none
 //!   └───────────────────end of the session──────┴──> ended
 //! ```
 //!

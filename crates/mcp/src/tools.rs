@@ -1,8 +1,10 @@
-//! The tools: their definitions, and what they share.
+//! The tools: their table, and what they share.
 //!
-//! Every tool has bounded results. The text of a result is for the model; the structured content has the same data, by the output
-//! schema of the tool.
+//! A tool is declared once, by the type of its arguments ([`Declared`]): the schemas derive from that type and from the type of the
+//! output, the description is the comment of the type, and [`ROUTES`] is the only list. Tools that manage one kind of object have
+//! actions. Every tool has bounded results.
 
+mod alternatives;
 mod build;
 mod build_log;
 mod code;
@@ -13,9 +15,13 @@ mod fork;
 mod list;
 mod output;
 mod page;
+mod renamed;
+mod reply;
 mod rollback;
 mod run;
+mod sandboxes;
 mod schema;
+mod shared;
 mod snapshots;
 mod templates;
 mod terminate;
@@ -27,14 +33,18 @@ use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ProgressNotificationParam, ProgressToken, Tool};
+use futures_util::future::BoxFuture;
+use rmcp::model::{CallToolResult, JsonObject, ProgressNotificationParam, ProgressToken, Tool};
 use rmcp::service::{Peer, RequestContext, RoleServer};
 use sandboxd_client::{Client, Code, Error, Sandbox};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use self::reply::Reply;
+use self::schema::Effect;
 use crate::failure::Failure;
 use crate::session::{Session, Settings};
 
@@ -43,58 +53,63 @@ const PROGRESS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest message of a notification.
 const LONGEST_PROGRESS: usize = 200;
 
-static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
-    vec![
-        run::tool(),
-        code::tool(),
-        files::read_tool(),
-        files::write_tool(),
-        files::list_tool(),
-        expose::tool(),
-        create::tool(),
-        list::tool(),
-        terminate::tool(),
-        snapshots::take_tool(),
-        snapshots::list_tool(),
-        rollback::tool(),
-        snapshots::delete_tool(),
-        fork::tool(),
-        build::tool(),
-        build_log::tool(),
-        templates::list_tool(),
-        templates::delete_tool(),
+/// A tool, declared by the type of its arguments. The comment of that type is the description which the model reads, and the
+/// comments of its fields describe the arguments.
+pub trait Declared: DeserializeOwned + JsonSchema + Send + 'static {
+    const NAME: &'static str;
+    /// The name for people.
+    const TITLE: &'static str;
+    const EFFECT: Effect;
+    /// The structured content of a result.
+    type Output: Serialize + JsonSchema;
+
+    /// Does what the tool is for.
+    fn call(self, call: &Call) -> impl Future<Output = Result<Reply<Self::Output>, Failure>> + Send;
+}
+
+/// A tool in the table.
+struct Route {
+    tool: Tool,
+    call: for<'a> fn(&'a Call, JsonObject) -> BoxFuture<'a, Result<CallToolResult, Failure>>,
+}
+
+fn route<T: Declared>() -> Route {
+    Route { tool: schema::tool::<T>(), call: dispatch::<T> }
+}
+
+fn dispatch<T: Declared>(
+    call: &Call,
+    arguments: JsonObject,
+) -> BoxFuture<'_, Result<CallToolResult, Failure>> {
+    Box::pin(async move { parse::<T>(arguments)?.call(call).await?.into_result() })
+}
+
+static ROUTES: LazyLock<[Route; 10]> = LazyLock::new(|| {
+    [
+        route::<run::RunCommand>(),
+        route::<code::RunCode>(),
+        route::<files::ReadFile>(),
+        route::<files::WriteFile>(),
+        route::<files::ListFiles>(),
+        route::<expose::ExposePort>(),
+        route::<create::CreateSandbox>(),
+        route::<sandboxes::ManageSandboxes>(),
+        route::<snapshots::ManageSnapshots>(),
+        route::<templates::ManageTemplates>(),
     ]
 });
 
 /// The definitions of all tools.
-pub fn all() -> &'static [Tool] {
-    &TOOLS
+pub fn all() -> impl ExactSizeIterator<Item = &'static Tool> {
+    ROUTES.iter().map(|route| &route.tool)
 }
 
 /// Calls a tool; none if there is no tool of this name.
 pub async fn call(name: &str, call: &Call, arguments: JsonObject) -> Option<Result<CallToolResult, Failure>> {
-    let result = match name {
-        "run_command" => run::call(call, arguments).await,
-        "run_code" => code::call(call, arguments).await,
-        "read_file" => files::read(call, arguments).await,
-        "write_file" => files::write(call, arguments).await,
-        "list_files" => files::list(call, arguments).await,
-        "expose_port" => expose::call(call, arguments).await,
-        "create_sandbox" => create::call(call, arguments).await,
-        "list_sandboxes" => list::call(call, arguments).await,
-        "terminate_sandbox" => terminate::call(call, arguments).await,
-        "take_snapshot" => snapshots::take(call, arguments).await,
-        "list_snapshots" => snapshots::list(call, arguments).await,
-        "rollback_sandbox" => rollback::call(call, arguments).await,
-        "delete_snapshot" => snapshots::delete(call, arguments).await,
-        "fork_sandbox" => fork::call(call, arguments).await,
-        "build_template" => build::call(call, arguments).await,
-        "read_build_log" => build_log::call(call, arguments).await,
-        "list_templates" => templates::list(call, arguments).await,
-        "delete_template" => templates::delete(call, arguments).await,
-        _ => return None,
-    };
-    Some(result)
+    match ROUTES.iter().find(|route| route.tool.name == name) {
+        Some(route) => Some((route.call)(call, arguments).await),
+        None => renamed::failure(name).map(Err),
+    }
 }
 
 /// A call of a tool.
@@ -122,7 +137,7 @@ impl Call {
         let Some(session) = &self.session else {
             return Err(Failure::new(
                 "sandboxId is missing, and this connection has no session with a sandbox of its own.",
-                "Call create_sandbox once, pass its sandboxId to the other tools, and call terminate_sandbox at the end.",
+                "Call create_sandbox once, pass its sandboxId to the other tools, and end it with manage_sandboxes, action terminate.",
             ));
         };
         let (sandbox, is_new) = session.unnamed(&self.client, &self.settings).await?;
@@ -205,26 +220,4 @@ fn within(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Failure>
         return Ok(value);
     }
     Err(Failure::argument(format!("{name} is {value}; it must be {least} to {most}.")))
-}
-
-/// A result with these texts, and with the data of `structured`.
-fn result(
-    texts: impl IntoIterator<Item = String>,
-    structured: &impl Serialize,
-) -> Result<CallToolResult, Failure> {
-    let content = texts.into_iter().filter(|text| !text.is_empty()).map(ContentBlock::text).collect();
-    let structured = serde_json::to_value(structured).map_err(|error| unserializable(&error))?;
-    let mut result = CallToolResult::success(content);
-    result.structured_content = Some(structured);
-    Ok(result)
-}
-
-/// A result whose text is the structured content as JSON.
-fn json_result(note: Option<String>, structured: &impl Serialize) -> Result<CallToolResult, Failure> {
-    let text = serde_json::to_string(structured).map_err(|error| unserializable(&error))?;
-    result([text, note.unwrap_or_default()], structured)
-}
-
-fn unserializable(error: &serde_json::Error) -> Failure {
-    Failure::new(format!("The result cannot be serialized: {error}."), "Report this to the user.")
 }

@@ -39,7 +39,7 @@ const call = async (name, args) => {
   return result.structuredContent;
 };
 const { tools } = await client.listTools();
-assert.equal(tools.length, 18);
+assert.equal(tools.length, 10);
 assert.equal(tools.find((tool) => tool.name === "read_file").annotations.readOnlyHint, true);
 const place = {};
 if (transportKind === "http" && mode !== "legacy") {
@@ -55,7 +55,7 @@ const parallel = await Promise.all(
   Array.from({ length: 100 }, (_, number) => call("list_files", { path: "/", limit: 1 + (number % 5), ...place })),
 );
 assert.ok(parallel.every((listed, number) => listed.entries.length === 1 + (number % 5)));
-const ended = await call("terminate_sandbox", place);
+const ended = await call("manage_sandboxes", { action: "terminate", ...place });
 assert.equal(ended.terminated, true);
 if (transportKind === "http" && mode === "legacy") {
   await transport.terminateSession();

@@ -17,9 +17,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 TOOLS = {
-    "run_command", "run_code", "read_file", "write_file", "list_files", "expose_port", "create_sandbox", "list_sandboxes",
-    "terminate_sandbox", "take_snapshot", "list_snapshots", "rollback_sandbox", "delete_snapshot", "fork_sandbox",
-    "build_template", "read_build_log", "list_templates", "delete_template",
+    "run_command", "run_code", "read_file", "write_file", "list_files", "expose_port", "create_sandbox", "manage_sandboxes",
+    "manage_snapshots", "manage_templates",
 }
 # Calls at the same time, beside more commands than a sandbox runs at once.
 PARALLEL = 100
@@ -83,7 +82,7 @@ async def tools(mcp, place):
             group.start_soon(call, mcp, "list_files", place)
         for _ in range(12):
             group.start_soon(call, mcp, "run_command", {"command": "sleep 0.3", **place})
-    listed = await call(mcp, "list_sandboxes", {})
+    listed = await call(mcp, "manage_sandboxes", {"action": "list"})
     assert first in [item["sandboxId"] for item in listed["sandboxes"]]
 
 
@@ -109,7 +108,7 @@ async def outputs(mcp, place):
 async def failures(mcp, place):
     await refused(mcp, "read_file", {"path": "missing", **place}, "FILE_NOT_FOUND", "list_files")
     await refused(mcp, "read_file", {"path": "dir", **place}, "list_files")
-    await refused(mcp, "run_command", {"command": "true", "sandboxId": "sb_00000000"}, "list_sandboxes")
+    await refused(mcp, "run_command", {"command": "true", "sandboxId": "sb_00000000"}, "manage_sandboxes")
     await refused(mcp, "run_command", {"command": "true", "sandboxId": "../../x"}, "sandbox id")
     await refused(mcp, "run_command", {"cursor": "x"}, "cursor")
     await refused(mcp, "run_command", {**place}, "command")
@@ -119,6 +118,9 @@ async def failures(mcp, place):
     await refused(mcp, "write_file", {"path": "x", "content": "x" * (1 << 20) + "x", **place}, "1048576")
     await refused(mcp, "run_code", {"code": "1", **place}, "code-interpreter")
     await refused(mcp, "create_sandbox", {"image": "no-such-image"}, "image")
+    await refused(mcp, "manage_sandboxes", {"action": "other"}, "terminate")
+    # A name of an earlier version.
+    await refused(mcp, "list_sandboxes", {}, "manage_sandboxes", '"action": "list"')
     try:
         await mcp.call_tool("no_such_tool", {})
     except Exception as error:
@@ -167,16 +169,16 @@ async def snapshots(mcp, place):
         return (await call(mcp, "run_command", {"command": "cat file", "sandboxId": sandbox}))["stdout"]
 
     sandbox = (await call(mcp, "run_command", {"command": "echo before > file", **place}))["sandboxId"]
-    taken = await call(mcp, "take_snapshot", {"name": "before", **place})
+    taken = await call(mcp, "manage_snapshots", {"action": "take", "name": "before", **place})
     snapshot = taken["snapshotId"]
     assert (taken["sandboxId"], taken["name"], taken["memory"]) == (sandbox, "before", False), taken
-    listed = await call(mcp, "list_snapshots", {"sandboxId": sandbox})
+    listed = await call(mcp, "manage_snapshots", {"action": "list", "sandboxId": sandbox})
     assert listed["snapshots"] == [taken], listed
     await call(mcp, "run_command", {"command": "echo after > file", **place})
-    back = await call(mcp, "rollback_sandbox", {"snapshotId": snapshot})
+    back = await call(mcp, "manage_snapshots", {"action": "rollback", "snapshotId": snapshot})
     assert (back["sandboxId"], back["state"]) == (sandbox, "running"), back
     assert await content(sandbox) == "before\n"
-    forked = await call(mcp, "fork_sandbox", {"count": 2, **place})
+    forked = await call(mcp, "manage_sandboxes", {"action": "fork", "count": 2, **place})
     # With a session, its end terminates the forks: the caller of this program checks it.
     assert forked["endsWithSession"] == (not place), forked
     assert len(forked["forkIds"]) == 2
@@ -187,42 +189,42 @@ async def snapshots(mcp, place):
     for copy in [*forked["forkIds"], created["sandboxId"]]:
         assert await content(copy) == "before\n"
     for copy in [*(forked["forkIds"] if place else []), created["sandboxId"]]:
-        await call(mcp, "terminate_sandbox", {"sandboxId": copy})
-    await call(mcp, "delete_snapshot", {"snapshotId": snapshot})
-    await refused(mcp, "rollback_sandbox", {"snapshotId": snapshot}, "SNAPSHOT_NOT_FOUND", "list_snapshots")
+        await call(mcp, "manage_sandboxes", {"action": "terminate", "sandboxId": copy})
+    await call(mcp, "manage_snapshots", {"action": "delete", "snapshotId": snapshot})
+    await refused(mcp, "manage_snapshots", {"action": "rollback", "snapshotId": snapshot}, "SNAPSHOT_NOT_FOUND", "manage_snapshots")
 
 
 async def templates(mcp, place):
     """Builds that succeed, fail, take long, and are cancelled."""
     slow = {"name": "slow", "dockerfile": "FROM ubuntu:24.04\nRUN echo begun; sleep 600\n"}
     dockerfile = "FROM ubuntu:24.04\nRUN echo making; echo made > /built\n"
-    built = await call(mcp, "build_template", {"name": "fast", "dockerfile": dockerfile, "waitSeconds": 120})
+    built = await call(mcp, "manage_templates", {"action": "build", "name": "fast", "dockerfile": dockerfile, "waitSeconds": 120})
     assert built["state"] == "ready", built
     # A step from the cache has no output.
     assert "making\n" in built["log"] or built["steps"]["cached"] == 1, built
     created = await call(mcp, "create_sandbox", {"image": built["templateId"]})
     copy = {"sandboxId": created["sandboxId"]}
     assert (await call(mcp, "run_command", {"command": "cat /built", **copy}))["stdout"] == "made\n"
-    await call(mcp, "terminate_sandbox", copy)
+    await call(mcp, "manage_sandboxes", {"action": "terminate", **copy})
     failing = {"name": "failing", "dockerfile": "FROM ubuntu:24.04\nRUN echo because >&2; exit 3\n", "waitSeconds": 120}
-    failed = await call(mcp, "build_template", failing)
+    failed = await call(mcp, "manage_templates", {"action": "build", **failing})
     assert (failed["state"], failed["error"]["line"]) == ("failed", 2) and "because\n" in failed["log"], failed
-    waiting = await call(mcp, "build_template", {**slow, "waitSeconds": 1})
+    waiting = await call(mcp, "manage_templates", {"action": "build", **slow, "waitSeconds": 1})
     assert waiting["state"] in ("queued", "building"), waiting
     for _ in range(20):
-        waiting = await call(mcp, "read_build_log", {"templateId": waiting["templateId"], "waitSeconds": 2})
+        waiting = await call(mcp, "manage_templates", {"action": "read_log", "templateId": waiting["templateId"], "waitSeconds": 2})
         if "begun\n" in waiting["log"]:
             break
     assert waiting["state"] == "building" and "begun\n" in waiting["log"], waiting
     with anyio.move_on_after(2) as scope:
-        await mcp.call_tool("build_template", slow)
+        await mcp.call_tool("manage_templates", {"action": "build", **slow})
     assert scope.cancelled_caught
     for template in (built, failed, waiting):
-        await call(mcp, "delete_template", {"templateId": template["templateId"]})
+        await call(mcp, "manage_templates", {"action": "delete", "templateId": template["templateId"]})
     for _ in range(50):
-        left = (await call(mcp, "list_templates", {"name": "slow"}))["templates"]
+        left = (await call(mcp, "manage_templates", {"action": "list", "name": "slow"}))["templates"]
         if [template["state"] for template in left] == ["cancelled"]:
-            await call(mcp, "delete_template", {"templateId": left[0]["templateId"]})
+            await call(mcp, "manage_templates", {"action": "delete", "templateId": left[0]["templateId"]})
             return
         await anyio.sleep(0.2)
     raise AssertionError(f"the build of the cancelled call runs on: {left}")
@@ -264,7 +266,7 @@ async def main(transport, mode, case):
                 place = {"sandboxId": (await call(mcp, "create_sandbox", {}))["sandboxId"]}
             await CASES[case](mcp, place)
             if place:
-                await call(mcp, "terminate_sandbox", place)
+                await call(mcp, "manage_sandboxes", {"action": "terminate", **place})
     print(f"ok: {transport} {mode} {case}")
 
 

@@ -188,7 +188,8 @@ async fn the_inspector_lists_and_calls_tools() {
     for stdio in [true, false] {
         let listed = mcp.passes(inspect(stdio, &["--method", "tools/list", "--strict"])).await;
         assert!(String::from_utf8_lossy(&listed.stdout).contains("run_command"));
-        let arguments = ["--method", "tools/call", "--tool-name", "list_sandboxes"];
+        let arguments =
+            ["--method", "tools/call", "--tool-name", "manage_sandboxes", "--tool-arg", "action=list"];
         let called = mcp.passes(inspect(stdio, &arguments)).await;
         let result: Value = serde_json::from_slice(&called.stdout).unwrap();
         assert_eq!(result["structuredContent"]["total"], 0, "{result}");

@@ -1,20 +1,20 @@
-//! `build_template`.
+//! The action `build` of `manage_templates`.
 //!
 //! ```text
-//! build_template ──> follow ──over, or waitSeconds have passed──> result with the state and the tail of the log
-//!                       └──cancelled, or the call is dropped──> the build is cancelled
+//! build ──> follow ──over, or waitSeconds have passed──> result with the state and the tail of the log
+//!              └──cancelled, or the call is dropped──> the build is cancelled
 //! ```
 
 use std::collections::BTreeMap;
 
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::{BuildTemplate, Client, IsolationChoice, TemplateId};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 
-use super::build_log::{self, LONGEST_WAIT_S, Log, Stopped};
-use super::schema::{self, Effect};
-use super::{Call, parse, templates};
+use super::build_log::{self, Built, LONGEST_WAIT_S, Log, Stopped};
+use super::reply::Reply;
+use super::shared::Domains;
+use super::{Call, schema, templates};
 use crate::failure::Failure;
 use crate::session::MARK;
 
@@ -22,50 +22,42 @@ const DEFAULT_WAIT_S: u64 = 60;
 const LONGEST_DOCKERFILE: usize = 256 << 10;
 const LONGEST_COMMAND: usize = 65_536;
 
-pub fn tool() -> Tool {
-    schema::tool(
-        "build_template",
-        "Build a template",
-        "Build an image from a Dockerfile, so that new sandboxes begin with programs and files in place: pass its name as image to create_sandbox when its state is ready. \
-         Waits for the build up to waitSeconds; a longer build goes on, and read_build_log follows it. Building a name again makes a new version. Finished steps are cached. \
-         There are no local files: COPY only works with here-documents, so create files with them or with RUN, for example by git clone.",
-        Effect::Adds,
-        schema::input(
-            json!({
-                "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._/-]*$", "maxLength": templates::LONGEST_NAME, "description": "The name, such as web."},
-                "dockerfile": {"type": "string", "minLength": 1, "maxLength": LONGEST_DOCKERFILE, "description": "The text of the Dockerfile, with one FROM: an image, or the name of another template."},
-                "buildArgs": schema::env("Values for ARG. They are stored: not for secrets."),
-                "startCommand": {"type": "string", "minLength": 1, "maxLength": LONGEST_COMMAND, "description": "A command that runs in every sandbox from the template, such as a server. CMD and ENTRYPOINT do not run."},
-                "readyCommand": {"type": "string", "minLength": 1, "maxLength": LONGEST_COMMAND, "description": "A check that exits with 0 when startCommand is ready, such as: curl -sf http://127.0.0.1:8080"},
-                "allowedDomains": schema::domains("The only domains that RUN can reach. Empty: no network. Default: all, unless this server restricts them."),
-                "isolation": {"type": "string", "enum": ["auto", "container", "gvisor"], "description": "Isolation of the steps; sandboxes from the template have at least this. Default: auto, the choice of the service."},
-                "noCache": schema::boolean("Run all steps again, for example to get newer packages. Default: false."),
-                "waitSeconds": schema::integer(1, LONGEST_WAIT_S, "How long to wait for the end of the build. Default: 60.")
-            }),
-            &["name", "dockerfile"],
-        ),
-        build_log::output(),
-    )
-}
-
-#[derive(Debug, Deserialize)]
+/// What to build.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct BuildRequest {
+    /// The name, such as web.
+    #[schemars(length(max = templates::LONGEST_NAME), regex(pattern = templates::NAME_PATTERN))]
     name: String,
+    /// The text of the Dockerfile, with one FROM: an image, or the name of another template.
+    #[schemars(length(min = 1, max = LONGEST_DOCKERFILE))]
     dockerfile: String,
+    /// Values for ARG. They are stored: not for secrets.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = 100))]
     build_args: BTreeMap<String, String>,
+    /// A command that runs in every sandbox from the template, such as a server. CMD and ENTRYPOINT do not run.
+    #[schemars(length(min = 1, max = LONGEST_COMMAND))]
     start_command: Option<String>,
+    /// A check that exits with 0 when startCommand is ready, such as: `curl -sf http://127.0.0.1:8080`
+    #[schemars(length(min = 1, max = LONGEST_COMMAND))]
     ready_command: Option<String>,
-    allowed_domains: Option<Vec<String>>,
+    /// The only domains that RUN can reach. Empty: no network. Default: all, unless this server restricts them.
+    allowed_domains: Option<Domains>,
+    /// Isolation of the steps; sandboxes from the template have at least this. Default: auto, the choice of the service.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::isolation_choice")]
     isolation: Option<IsolationChoice>,
+    /// Run all steps again, for example to get newer packages. Default: false.
     #[serde(default)]
     no_cache: bool,
+    /// How long to wait for the end of the build. Default: 60.
+    #[schemars(range(min = 1, max = LONGEST_WAIT_S))]
     wait_seconds: Option<u64>,
 }
 
-pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let arguments: Arguments = parse(arguments)?;
+/// Builds a template, and waits for the end of its build.
+pub async fn build(call: &Call, arguments: BuildRequest) -> Result<Reply<Built>, Failure> {
     let wait = build_log::wait(arguments.wait_seconds, DEFAULT_WAIT_S)?;
     let accepted = request(call, arguments)?.await?;
     let cancel = CancelOnDrop(Some((call.client.clone(), accepted.id.clone())));
@@ -79,7 +71,7 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     build_log::conclude(call, &accepted.id, log, stopped).await
 }
 
-fn request(call: &Call, arguments: Arguments) -> Result<BuildTemplate, Failure> {
+fn request(call: &Call, arguments: BuildRequest) -> Result<BuildTemplate, Failure> {
     let mut build = call.client.build_template(arguments.name).dockerfile(arguments.dockerfile);
     build = build.no_cache(arguments.no_cache).metadata(MARK, "created");
     for (name, value) in arguments.build_args {
@@ -94,7 +86,8 @@ fn request(call: &Call, arguments: Arguments) -> Result<BuildTemplate, Failure> 
     if let Some(isolation) = arguments.isolation {
         build = build.isolation(isolation);
     }
-    if let Some(domains) = call.settings.domains(arguments.allowed_domains)? {
+    let domains = arguments.allowed_domains.map(|domains| domains.0);
+    if let Some(domains) = call.settings.domains(domains)? {
         build = build.only_domains(domains);
     }
     Ok(build)

@@ -1,20 +1,20 @@
-//! `read_build_log`, and how `build_template` waits for its build.
+//! The action `read_log` of `manage_templates`, and how the action `build` waits for its build.
 //!
 //! A call follows the log until the build is over or the wait is. The log is read from its start, and only its tail is kept.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::{BuildOutput, TemplateId, TemplateState, TemplateView};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::output::Tail;
-use super::schema::{self, Effect};
-use super::templates::{self, Template};
-use super::{Call, parse, parse_id, result, within};
+use super::reply::Reply;
+use super::schema::id_pattern;
+use super::templates::Template;
+use super::{Call, parse_id, within};
 use crate::failure::Failure;
 
 pub const LONGEST_WAIT_S: u64 = 300;
@@ -25,42 +25,21 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// The bytes of the log in one result.
 const LOG: usize = 16 << 10;
 
-pub fn tool() -> Tool {
-    let tool = schema::tool(
-        "read_build_log",
-        "Read the log of a build",
-        "Get the state of a template's build and the end of its log. If the build goes on, the call returns when it is over or after waitSeconds.",
-        Effect::Reads,
-        schema::input(
-            json!({
-                "templateId": templates::template_id(),
-                "waitSeconds": schema::integer(1, LONGEST_WAIT_S, "How long to wait for the end of the build. Default: 10.")
-            }),
-            &["templateId"],
-        ),
-        output(),
-    );
-    schema::idempotent(schema::closed_world(tool))
-}
-
-pub fn output() -> Value {
-    let mut properties = templates::properties();
-    properties["log"] = schema::text("The end of the log.");
-    properties["omittedBytes"] = json!({"type": "integer", "description": "Bytes of the log before it."});
-    let mut required = templates::REQUIRED.to_vec();
-    required.push("log");
-    schema::output(properties, &required)
-}
-
-#[derive(Debug, Deserialize)]
+/// Whose log to read.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct ReadLog {
+    /// The template.
+    #[schemars(length(max = 64), regex(pattern = id_pattern(TemplateId::PREFIX)))]
     template_id: String,
+    /// How long to wait for the end of the build. Default: 10.
+    #[schemars(range(min = 1, max = LONGEST_WAIT_S))]
     wait_seconds: Option<u64>,
 }
 
-pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let Arguments { template_id, wait_seconds } = parse(arguments)?;
+/// Reads the log of a build, and waits for its end.
+pub async fn read(call: &Call, arguments: ReadLog) -> Result<Reply<Built>, Failure> {
+    let ReadLog { template_id, wait_seconds } = arguments;
     let mut wait = wait(wait_seconds, DEFAULT_WAIT_S)?;
     let id: TemplateId = parse_id("templateId", &template_id)?;
     if call.client.template(id.as_str()).await?.state.is_final() {
@@ -160,7 +139,7 @@ pub async fn conclude(
     id: &TemplateId,
     log: Log,
     stopped: Stopped,
-) -> Result<CallToolResult, Failure> {
+) -> Result<Reply<Built>, Failure> {
     let template = match log.done {
         Some(template) => template,
         None => call.client.template(id.as_str()).await?,
@@ -172,15 +151,18 @@ pub async fn conclude(
         Stopped::Failed(error) => format!("The log cannot be read to its end: {error}."),
         Stopped::Done | Stopped::Waited | Stopped::Cancelled => String::new(),
     };
-    result([built.log.clone(), built.status(), note], &built)
+    Ok(Reply::texts([built.log.clone(), built.status(), note], built))
 }
 
-#[derive(Debug, Serialize)]
+/// The state of a build, and the end of its log.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Built {
+pub struct Built {
     #[serde(flatten)]
     template: Template,
+    /// The end of the log.
     log: String,
+    /// Bytes of the log before it.
     #[serde(skip_serializing_if = "is_zero")]
     omitted_bytes: u64,
 }
@@ -193,7 +175,9 @@ impl Built {
     /// What the model has to know of the build, and what to do next.
     fn status(&self) -> String {
         let Template { template_id, name, version, steps, error, .. } = &self.template;
-        let next = format!("Call read_build_log with the templateId {template_id} to follow it.");
+        let next = format!(
+            "Call manage_templates with the action read_log and the templateId {template_id} to follow it."
+        );
         match self.template.state {
             TemplateState::Queued => {
                 format!("The build of {name}:{version} waits for other builds. {next}")
@@ -208,7 +192,7 @@ impl Built {
             TemplateState::Failed => {
                 let why = error.as_ref().map_or("the service names no reason", |error| &error.message);
                 format!(
-                    "The build of {name}:{version} failed: {why}. Correct the Dockerfile and call build_template again."
+                    "The build of {name}:{version} failed: {why}. Correct the Dockerfile and build again."
                 )
             }
             TemplateState::Cancelled => format!("The build of {name}:{version} was cancelled."),

@@ -6,15 +6,17 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::StreamExt;
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
+use rmcp::model::{ContentBlock, JsonObject};
 use sandboxd_client::{Code, CodeException, CodeOutput, CodeResult, Error, Output, Sandbox};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::output::Page;
-use super::schema::{self, Effect};
-use super::{Call, parse, result, within};
+use super::reply::Reply;
+use super::schema::Effect;
+use super::shared::SandboxReference;
+use super::{Call, Declared, within};
 use crate::failure::Failure;
 
 const DEFAULT_TIMEOUT_S: u64 = 60;
@@ -29,51 +31,36 @@ const MOST_RESULTS: usize = 20;
 /// The most bytes of images, as base64, in one result.
 const LONGEST_IMAGES: usize = 2 << 20;
 
-pub fn tool() -> Tool {
-    schema::tool(
-        "run_code",
-        "Run code",
-        "Run Python, JavaScript or Bash code in a code interpreter that keeps variables, imports and functions from one call to the next. Returns printed output, the value of \
-         the last expression, and images such as matplotlib figures. The sandbox must have the image code-interpreter. For programs and shell commands use run_command.",
-        Effect::Destroys,
-        schema::input(
-            json!({
-                "code": {"type": "string", "minLength": 1, "maxLength": LONGEST_CODE, "description": "The code."},
-                "language": {"type": "string", "maxLength": 64, "description": "python, javascript or bash. Default: python. Not together with contextId."},
-                "contextId": {"type": "string", "maxLength": 64, "description": "The context of an earlier result. Default: one context for each language."},
-                "timeoutSeconds": schema::integer(1, LONGEST_TIMEOUT_S, "Time after which the code is interrupted. Default: 60."),
-                "sandboxId": schema::sandbox_id()
-            }),
-            &["code"],
-        ),
-        schema::output(
-            json!({
-                "sandboxId": schema::text("The sandbox."),
-                "contextId": schema::text("The context in which the code ran."),
-                "stdout": schema::text("Standard output, from the beginning."),
-                "stderr": schema::text("Standard error, from the beginning."),
-                "tail": schema::text("The end of a longer output, stdout and stderr together."),
-                "omittedBytes": {"type": "integer", "description": "Bytes of output after stdout and stderr, tail included."},
-                "outputFile": schema::text("A file in the sandbox with the output, if it is longer. Read it with read_file."),
-                "results": {"type": "array", "items": {"type": "object"}, "description": "Values in their forms (text, html, markdown, latex, json, svg). Images are content of the result."},
-                "exception": {"type": "object", "properties": {
-                    "name": schema::text("Its class."), "value": schema::text("Its message."), "traceback": schema::text("Where it was raised.")
-                }, "required": ["name", "value", "traceback"]},
-                "durationMs": {"type": "integer"}
-            }),
-            &["sandboxId", "stdout", "stderr", "results"],
-        ),
-    )
+/// Run Python, JavaScript or Bash code in a code interpreter that keeps variables, imports and functions from one call to the next.
+/// Returns printed output, the value of the last expression, and images such as matplotlib figures. The sandbox must have the image
+/// code-interpreter. For programs and shell commands use run_command.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RunCode {
+    /// The code.
+    #[schemars(length(min = 1, max = LONGEST_CODE))]
+    code: String,
+    /// python, javascript or bash. Default: python. Not together with contextId.
+    #[schemars(length(max = 64))]
+    language: Option<String>,
+    /// The context of an earlier result. Default: one context for each language.
+    #[schemars(length(max = 64))]
+    context_id: Option<String>,
+    /// Time after which the code is interrupted. Default: 60.
+    #[schemars(range(min = 1, max = LONGEST_TIMEOUT_S))]
+    timeout_seconds: Option<u64>,
+    sandbox_id: Option<SandboxReference>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
-    code: String,
-    language: Option<String>,
-    context_id: Option<String>,
-    timeout_seconds: Option<u64>,
-    sandbox_id: Option<String>,
+impl Declared for RunCode {
+    const NAME: &'static str = "run_code";
+    const TITLE: &'static str = "Run code";
+    const EFFECT: Effect = Effect::Runs;
+    type Output = CodeRan;
+
+    async fn call(self, call: &Call) -> Result<Reply<CodeRan>, Failure> {
+        run(call, self).await
+    }
 }
 
 /// What code did so far.
@@ -88,33 +75,62 @@ struct Collected {
     duration_ms: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+/// What code printed and returned.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct CodeRan {
+pub struct CodeRan {
+    /// The sandbox.
     sandbox_id: String,
+    /// The context in which the code ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     context_id: Option<String>,
+    /// Standard output, from the beginning.
     stdout: String,
+    /// Standard error, from the beginning.
     stderr: String,
+    /// The end of a longer output, stdout and stderr together.
     #[serde(skip_serializing_if = "Option::is_none")]
     tail: Option<String>,
+    /// Bytes of output after stdout and stderr, tail included.
     #[serde(skip_serializing_if = "is_zero")]
     omitted_bytes: u64,
+    /// A file in the sandbox with the output, if it is longer. Read it with read_file.
     #[serde(skip_serializing_if = "Option::is_none")]
     output_file: Option<String>,
-    results: Vec<Value>,
+    /// Values in their forms (text, html, markdown, latex, json, svg). Images are content of the result.
+    results: Vec<JsonObject>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    exception: Option<CodeException>,
+    exception: Option<Raised>,
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_ms: Option<u64>,
+}
+
+/// What the code raised.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Raised {
+    /// Its class.
+    name: String,
+    /// Its message.
+    value: String,
+    /// Where it was raised.
+    traceback: String,
+}
+
+impl Raised {
+    /// The exception in bounded texts, as they are without a terminal.
+    fn of(exception: &CodeException) -> Self {
+        let bounded = |text: &str| without_escapes(beginning(text, LONGEST_FORM));
+        let CodeException { name, value, traceback } = exception;
+        Self { name: bounded(name), value: bounded(value), traceback: bounded(traceback) }
+    }
 }
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let Arguments { code, language, context_id, timeout_seconds, sandbox_id } = parse(arguments)?;
+async fn run(call: &Call, arguments: RunCode) -> Result<Reply<CodeRan>, Failure> {
+    let RunCode { code, language, context_id, timeout_seconds, sandbox_id } = arguments;
     let timeout_s =
         within("timeoutSeconds", timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_S), 1, LONGEST_TIMEOUT_S)?;
     let timeout = Duration::from_secs(timeout_s);
@@ -160,7 +176,7 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
             Some(Err(error)) => return Err(failed(call, &target.sandbox, error).await),
         }
     }
-    collected.finish(&target.sandbox, target.note).await
+    Ok(collected.finish(&target.sandbox, target.note).await)
 }
 
 /// As [`Call::failed`], with advice for a sandbox without an interpreter.
@@ -199,7 +215,7 @@ impl Collected {
         self.page.add(output(text), None);
     }
 
-    async fn finish(self, sandbox: &Sandbox, note: Option<String>) -> Result<CallToolResult, Failure> {
+    async fn finish(self, sandbox: &Sandbox, note: Option<String>) -> Reply<CodeRan> {
         let mut notes: Vec<String> = note.into_iter().collect();
         let mut output_file = None;
         if self.page.is_full() {
@@ -209,12 +225,6 @@ impl Collected {
                 Err(error) => notes.push(format!("The output could not be stored in the sandbox: {error}.")),
             }
         }
-        let mut exception = self.exception;
-        if let Some(exception) = &mut exception {
-            for text in [&mut exception.name, &mut exception.value, &mut exception.traceback] {
-                *text = without_escapes(beginning(text, LONGEST_FORM));
-            }
-        }
         let ran = CodeRan {
             sandbox_id: sandbox.id().to_string(),
             context_id: self.context_id,
@@ -222,14 +232,12 @@ impl Collected {
             omitted_bytes: self.page.omitted_bytes,
             output_file,
             results: self.results.iter().map(forms).collect(),
-            exception,
+            exception: self.exception.as_ref().map(Raised::of),
             duration_ms: self.duration_ms,
             stdout: self.page.stdout,
             stderr: self.page.stderr,
         };
-        let mut answer = result(ran.texts().into_iter().chain(notes), &ran)?;
-        answer.content.extend(images(&self.results));
-        Ok(answer)
+        Reply::texts(ran.texts().into_iter().chain(notes), ran).with(images(&self.results))
     }
 }
 
@@ -244,10 +252,10 @@ impl CodeRan {
         }
         for value in &self.results {
             let form =
-                ["text", "markdown", "html", "latex"].iter().find_map(|form| value.get(form)?.as_str());
+                ["text", "markdown", "html", "latex"].into_iter().find_map(|form| value.get(form)?.as_str());
             texts.extend(form.map(str::to_owned));
         }
-        if let Some(CodeException { name, value, traceback }) = &self.exception {
+        if let Some(Raised { name, value, traceback }) = &self.exception {
             let shown = if traceback.is_empty() { format!("{name}: {value}") } else { traceback.clone() };
             texts.push(format!("[exception]\n{shown}"));
         }
@@ -262,8 +270,8 @@ impl CodeRan {
 }
 
 /// The textual forms of a value, each of bounded length.
-fn forms(value: &CodeResult) -> Value {
-    let mut forms = serde_json::Map::new();
+fn forms(value: &CodeResult) -> JsonObject {
+    let mut forms = JsonObject::new();
     forms.insert("isMainResult".to_owned(), value.is_main_result.into());
     let texts = [
         ("text", &value.text),
@@ -280,7 +288,7 @@ fn forms(value: &CodeResult) -> Value {
     if let Some(json) = value.json.as_ref().filter(|json| json.to_string().len() <= LONGEST_FORM) {
         forms.insert("json".to_owned(), json.clone());
     }
-    forms.into()
+    forms
 }
 
 /// The images of all values, as far as they fit.

@@ -3,95 +3,103 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::{Isolation, IsolationChoice};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
+use super::reply::Reply;
 use super::schema::{self, Effect};
-use super::{Call, json_result, parse, within};
+use super::shared::Domains;
+use super::{Call, Declared, within};
 use crate::failure::Failure;
 use crate::session::MARK;
 
 const DEFAULT_LIFETIME_S: u64 = 3600;
 const LONGEST_LIFETIME_S: u64 = 86_400;
 
-pub fn tool() -> Tool {
-    schema::tool(
-        "create_sandbox",
-        "Create a sandbox",
-        "Create an isolated Linux sandbox and return its id, for the sandboxId of other tools. It is not terminated with this session: \
-         terminate it with terminate_sandbox, or it ends after timeoutSeconds of running time. An idle sandbox is paused, keeps its files, and resumes with the next \
-         call. Not needed for work in a single default sandbox: the other tools create one without sandboxId.",
-        Effect::Adds,
-        schema::input(
-            json!({
-                "image": {"type": "string", "minLength": 1, "maxLength": 512, "description": "Image, such as ubuntu:24.04, python:3.12 or node:22; or the name or templateId of a template; or a snapshotId. Default: the image of this server."},
-                "name": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 63, "description": "A name that other tools accept as sandboxId. No other sandbox that is not terminated may have it."},
-                "timeoutSeconds": schema::integer(1, LONGEST_LIFETIME_S, "Running time after which the sandbox is terminated. Default: 3600."),
-                "cpu": schema::integer(1, 64, "Number of vCPUs."),
-                "memoryMb": schema::integer(2048, 16_384, "Memory in MB. Default: 4096."),
-                "diskMb": schema::integer(5120, 51_200, "Disk in MB. Default: 10240."),
-                "env": schema::env("Environment variables of every command."),
-                "workdir": schema::path("Working directory of commands, created if it does not exist."),
-                "allowedDomains": schema::domains("The only domains that the sandbox can reach, such as example.com or *.example.org. Empty: no network. Default: all, unless this server restricts them."),
-                "cold": schema::boolean("If image has stored processes: start without them. Default: false."),
-                "isolation": {"type": "string", "enum": ["auto", "container", "gvisor"], "description": "What separates the sandbox from the host. gvisor is stronger and slower; the service may lack it or require it. Default: auto, the choice of the service."}
-            }),
-            &[],
-        ),
-        schema::output(
-            json!({
-                "sandboxId": schema::text("The id of the sandbox."),
-                "name": schema::text("Its name, if it has one."),
-                "image": schema::text("Its image."),
-                "workdir": schema::text("The working directory of its commands."),
-                "isolation": schema::text("What separates it from the host: container or gvisor."),
-                "timeoutSeconds": {"type": "integer", "description": "Running time after which it is terminated."}
-            }),
-            &["sandboxId", "image", "timeoutSeconds"],
-        ),
-    )
-}
-
-#[derive(Debug, Deserialize)]
+/// Create an isolated Linux sandbox and return its id, for the sandboxId of other tools. It is not terminated with this session: end it
+/// with manage_sandboxes, or it ends after timeoutSeconds of running time. An idle sandbox is paused, keeps its files, and resumes with
+/// the next call. Not needed for work in a single default sandbox: the other tools create one without sandboxId.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct CreateSandbox {
+    /// Image, such as ubuntu:24.04, python:3.12 or node:22; or the name or templateId of a template; or a snapshotId. Default: the
+    /// image of this server.
+    #[schemars(length(min = 1, max = 512))]
     image: Option<String>,
+    /// A name that other tools accept as sandboxId. No other sandbox that is not terminated may have it.
+    #[schemars(length(max = 63), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"))]
     name: Option<String>,
+    /// Running time after which the sandbox is terminated. Default: 3600.
+    #[schemars(range(min = 1, max = LONGEST_LIFETIME_S))]
     timeout_seconds: Option<u64>,
+    /// Number of vCPUs.
+    #[schemars(range(min = 1, max = 64))]
     cpu: Option<u32>,
+    /// Memory in MB. Default: 4096.
+    #[schemars(range(min = 2048, max = 16_384))]
     memory_mb: Option<u32>,
+    /// Disk in MB. Default: 10240.
+    #[schemars(range(min = 5120, max = 51_200))]
     disk_mb: Option<u32>,
+    /// Environment variables of every command.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = 100))]
     env: BTreeMap<String, String>,
+    /// Working directory of commands, created if it does not exist.
+    #[schemars(length(min = 1, max = 4096))]
     workdir: Option<String>,
-    allowed_domains: Option<Vec<String>>,
+    /// The only domains that the sandbox can reach, such as example.com or *.example.org. Empty: no network. Default: all, unless this
+    /// server restricts them.
+    allowed_domains: Option<Domains>,
+    /// If image has stored processes: start without them. Default: false.
     #[serde(default)]
     cold: bool,
+    /// What separates the sandbox from the host. gvisor is stronger and slower; the service may lack it or require it. Default: auto,
+    /// the choice of the service.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::isolation_choice")]
     isolation: Option<IsolationChoice>,
 }
 
-#[derive(Debug, Serialize)]
+impl Declared for CreateSandbox {
+    const NAME: &'static str = "create_sandbox";
+    const TITLE: &'static str = "Create a sandbox";
+    const EFFECT: Effect = Effect::Adds;
+    type Output = Created;
+
+    async fn call(self, call: &Call) -> Result<Reply<Created>, Failure> {
+        create(call, self).await
+    }
+}
+
+/// A new sandbox.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Created {
+pub struct Created {
+    /// The id of the sandbox.
     sandbox_id: String,
+    /// Its name, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// Its image.
     image: String,
+    /// The working directory of its commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     workdir: Option<String>,
+    /// What separates it from the host: container or gvisor.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     isolation: Option<Isolation>,
+    /// Running time after which it is terminated.
     timeout_seconds: u64,
 }
 
-pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let arguments: Arguments = parse(arguments)?;
+async fn create(call: &Call, arguments: CreateSandbox) -> Result<Reply<Created>, Failure> {
     let lifetime = arguments.timeout_seconds.unwrap_or(DEFAULT_LIFETIME_S);
     let lifetime = within("timeoutSeconds", lifetime, 1, LONGEST_LIFETIME_S)?;
-    let mut create =
-        call.settings.create(&call.client, arguments.image.as_deref(), arguments.allowed_domains)?;
+    let domains = arguments.allowed_domains.map(|domains| domains.0);
+    let mut create = call.settings.create(&call.client, arguments.image.as_deref(), domains)?;
     create = create.timeout(Duration::from_secs(lifetime)).metadata(MARK, "created");
     if let Some(name) = arguments.name {
         create = create.name(name);
@@ -132,5 +140,5 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
         workdir: known.map(|view| view.workdir),
         timeout_seconds: lifetime,
     };
-    json_result(None, &created)
+    Ok(Reply::json(None, created))
 }

@@ -2,70 +2,63 @@
 
 use std::time::Duration;
 
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use super::schema::{self, Effect};
-use super::{Call, json_result, parse};
+use super::reply::Reply;
+use super::schema::Effect;
+use super::shared::SandboxReference;
+use super::{Call, Declared};
 use crate::failure::Failure;
 
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 
-pub fn tool() -> Tool {
-    schema::tool(
-        "expose_port",
-        "Expose a port",
-        "Make a TCP port of a sandbox reachable over HTTP(S), and return a URL for the user's browser. The program in the sandbox must listen on 0.0.0.0, 127.0.0.1 or \
-         localhost; start it with run_command and background: true. By default the port is private: accessUrl has a token that is valid for one hour. \
-         Call the tool again for a new token.",
-        Effect::Adds,
-        schema::input(
-            json!({
-                "port": schema::integer(1, 65_535, "The port inside of the sandbox."),
-                "public": {"type": "boolean", "description": "Let everyone who knows the URL connect, without a token. Only if the user asks for it. Default: false."},
-                "sandboxId": schema::sandbox_id()
-            }),
-            &["port"],
-        ),
-        schema::output(
-            json!({
-                "sandboxId": schema::text("The sandbox."),
-                "port": {"type": "integer"},
-                "url": schema::text("The URL, for clients that send an API key or a token."),
-                "accessUrl": schema::text("The URL to open in a browser. That of a private port contains a token."),
-                "public": {"type": "boolean"},
-                "expiresAt": schema::text("When the token of accessUrl expires.")
-            }),
-            &["sandboxId", "port", "url", "accessUrl", "public"],
-        ),
-    )
-}
-
-#[derive(Debug, Deserialize)]
+/// Make a TCP port of a sandbox reachable over HTTP(S), and return a URL for the user's browser. The program in the sandbox must listen
+/// on 0.0.0.0, 127.0.0.1 or localhost; start it with run_command and background: true. By default the port is private: accessUrl has a
+/// token that is valid for one hour. Call the tool again for a new token.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct ExposePort {
+    /// The port inside of the sandbox.
+    #[schemars(range(min = 1, max = 65_535))]
     port: u16,
+    /// Let everyone who knows the URL connect, without a token. Only if the user asks for it. Default: false.
     #[serde(default)]
     public: bool,
-    sandbox_id: Option<String>,
+    sandbox_id: Option<SandboxReference>,
 }
 
-#[derive(Debug, Serialize)]
+impl Declared for ExposePort {
+    const NAME: &'static str = "expose_port";
+    const TITLE: &'static str = "Expose a port";
+    const EFFECT: Effect = Effect::Adds;
+    type Output = Exposed;
+
+    async fn call(self, call: &Call) -> Result<Reply<Exposed>, Failure> {
+        expose(call, self).await
+    }
+}
+
+/// A reachable port.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Exposed {
+pub struct Exposed {
+    /// The sandbox.
     sandbox_id: String,
     port: u16,
+    /// The URL, for clients that send an API key or a token.
     url: String,
+    /// The URL to open in a browser. That of a private port contains a token.
     access_url: String,
     public: bool,
+    /// When the token of accessUrl expires.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     expires_at: Option<Timestamp>,
 }
 
-pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let arguments: Arguments = parse(arguments)?;
+async fn expose(call: &Call, arguments: ExposePort) -> Result<Reply<Exposed>, Failure> {
     if arguments.port == 0 {
         return Err(Failure::argument("port is 0; it must be 1 to 65535."));
     }
@@ -94,5 +87,5 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
             Err(error) => return Err(call.failed(sandbox, error).await),
         }
     }
-    json_result(target.note, &exposed)
+    Ok(Reply::json(target.note, exposed))
 }

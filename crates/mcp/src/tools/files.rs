@@ -2,13 +2,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::{FileEntry, FileType};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
+use super::reply::Reply;
 use super::schema::{self, Effect};
-use super::{Call, json_result, parse, result, within};
+use super::shared::SandboxReference;
+use super::{Call, Declared, within};
 use crate::failure::Failure;
 
 /// The bytes of a file in one result.
@@ -19,111 +20,39 @@ const LONGEST_CONTENT: usize = 1 << 20;
 const ENTRIES: u64 = 100;
 const MOST_ENTRIES: u64 = 100;
 
-pub fn read_tool() -> Tool {
-    let tool = schema::tool(
-        "read_file",
-        "Read a file",
-        "Read a file in a sandbox, at most 64 KiB at a time. If nextOffset is in the result, the file goes on: call again with it as offset. Text is \
-         returned as it is, other bytes as base64.",
-        Effect::Reads,
-        schema::input(
-            json!({
-                "path": schema::path("The file. A relative path starts at the working directory of the sandbox."),
-                "offset": schema::integer(0, 1 << 53, "First byte to read. Default: 0."),
-                "limit": schema::integer(4, LARGEST_PAGE, "Most bytes to read. Default: 32768."),
-                "sandboxId": schema::sandbox_id()
-            }),
-            &["path"],
-        ),
-        schema::output(
-            json!({
-                "sandboxId": schema::text("The sandbox."),
-                "path": schema::text("The file."),
-                "content": schema::text("The content, in the encoding below."),
-                "encoding": {"type": "string", "enum": ["utf-8", "base64"]},
-                "offset": {"type": "integer", "description": "The first byte of content in the file."},
-                "sizeBytes": {"type": "integer", "description": "The size of the file."},
-                "nextOffset": {"type": "integer", "description": "If the file goes on: the offset of the next call."}
-            }),
-            &["sandboxId", "path", "content", "encoding", "offset", "sizeBytes"],
-        ),
-    );
-    schema::idempotent(schema::closed_world(tool))
-}
+/// The last offset that JSON numbers can hold exactly.
+const LARGEST_OFFSET: u64 = 1 << 53;
 
-pub fn write_tool() -> Tool {
-    let tool = schema::tool(
-        "write_file",
-        "Write a file",
-        "Write a file in a sandbox: create it, with the directories above it, or replace its content. At most 1 MiB; make larger files with run_command.",
-        Effect::Destroys,
-        schema::input(
-            json!({
-                "path": schema::path("The file. A relative path starts at the working directory of the sandbox."),
-                "content": {"type": "string", "maxLength": LONGEST_CONTENT, "description": "The whole content of the file."},
-                "encoding": {"type": "string", "enum": ["utf-8", "base64"], "description": "How content is encoded. Default: utf-8."},
-                "executable": {"type": "boolean", "description": "Whether the file is a program. Default: false."},
-                "sandboxId": schema::sandbox_id()
-            }),
-            &["path", "content"],
-        ),
-        schema::output(
-            json!({
-                "sandboxId": schema::text("The sandbox."),
-                "path": schema::text("The file."),
-                "sizeBytes": {"type": "integer", "description": "The size of the file."}
-            }),
-            &["sandboxId", "path", "sizeBytes"],
-        ),
-    );
-    schema::idempotent(schema::closed_world(tool))
-}
-
-pub fn list_tool() -> Tool {
-    let tool = schema::tool(
-        "list_files",
-        "List files",
-        "List the entries of a directory in a sandbox, at most 100 at a time. If nextOffset is in the result, there are more: call again with it as offset.",
-        Effect::Reads,
-        schema::input(
-            json!({
-                "path": schema::path("The directory. A relative path starts at the working directory of the sandbox. Default: that directory."),
-                "offset": schema::integer(0, 1_000_000_000, "Entries to skip. Default: 0."),
-                "limit": schema::integer(1, MOST_ENTRIES, "Most entries in the result. Default: 100."),
-                "sandboxId": schema::sandbox_id()
-            }),
-            &[],
-        ),
-        schema::output(
-            json!({
-                "sandboxId": schema::text("The sandbox."),
-                "entries": {"type": "array", "items": {"type": "object", "properties": {
-                    "name": schema::text("The name."),
-                    "type": {"type": "string", "enum": ["file", "directory", "symlink", "other"]},
-                    "sizeBytes": {"type": "integer"},
-                    "mode": schema::text("Permissions, in octal digits."),
-                    "modifiedAt": schema::text("When the content last changed.")
-                }, "required": ["name", "type", "sizeBytes"]}},
-                "total": {"type": "integer", "description": "Number of entries of the directory."},
-                "nextOffset": {"type": "integer", "description": "If there are more: the offset of the next call."}
-            }),
-            &["sandboxId", "entries", "total"],
-        ),
-    );
-    schema::idempotent(schema::closed_world(tool))
-}
-
-#[derive(Debug, Deserialize)]
+/// Read a file in a sandbox, at most 64 KiB at a time. If nextOffset is in the result, the file goes on: call again with it as
+/// offset. Text is returned as it is, other bytes as base64.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ReadArguments {
+pub struct ReadFile {
+    /// The file. A relative path starts at the working directory of the sandbox.
+    #[schemars(length(min = 1, max = 4096))]
     path: String,
+    /// First byte to read. Default: 0.
     #[serde(default)]
+    #[schemars(range(max = LARGEST_OFFSET))]
     offset: u64,
+    /// Most bytes to read. Default: 32768.
+    #[schemars(range(min = 4, max = LARGEST_PAGE))]
     limit: Option<u64>,
-    sandbox_id: Option<String>,
+    sandbox_id: Option<SandboxReference>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+impl Declared for ReadFile {
+    const NAME: &'static str = "read_file";
+    const TITLE: &'static str = "Read a file";
+    const EFFECT: Effect = Effect::Reads;
+    type Output = FileRead;
+
+    async fn call(self, call: &Call) -> Result<Reply<FileRead>, Failure> {
+        read(call, self).await
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 enum Encoding {
     #[default]
     #[serde(rename = "utf-8")]
@@ -132,21 +61,28 @@ enum Encoding {
     Base64,
 }
 
-#[derive(Debug, Serialize)]
+/// A part of a file.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct FileRead {
+pub struct FileRead {
+    /// The sandbox.
     sandbox_id: String,
+    /// The file.
     path: String,
+    /// The content, in the encoding below.
     content: String,
     encoding: Encoding,
+    /// The first byte of content in the file.
     offset: u64,
+    /// The size of the file.
     size_bytes: u64,
+    /// If the file goes on: the offset of the next call.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<u64>,
 }
 
-pub async fn read(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let ReadArguments { path, offset, limit, sandbox_id } = parse(arguments)?;
+async fn read(call: &Call, arguments: ReadFile) -> Result<Reply<FileRead>, Failure> {
+    let ReadFile { path, offset, limit, sandbox_id } = arguments;
     let limit = within("limit", limit.unwrap_or(PAGE), 4, LARGEST_PAGE)?;
     let target = call.target(sandbox_id.as_deref()).await?;
     let files = target.sandbox.files();
@@ -179,7 +115,7 @@ pub async fn read(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     let sandbox_id = target.sandbox.id().to_string();
     let read = FileRead { sandbox_id, path, content, encoding, offset, size_bytes, next_offset };
     let status = status(&read);
-    result([read.content.clone(), status, target.note.unwrap_or_default()], &read)
+    Ok(Reply::texts([read.content.clone(), status, target.note.unwrap_or_default()], read))
 }
 
 /// What the model has to know of a page of a file.
@@ -249,28 +185,50 @@ fn decode(bytes: Vec<u8>, goes_on: bool) -> (String, Encoding, usize) {
     }
 }
 
-#[derive(Debug, Deserialize)]
+/// Write a file in a sandbox: create it, with the directories above it, or replace its content. At most 1 MiB; make larger files with
+/// run_command.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WriteArguments {
+pub struct WriteFile {
+    /// The file. A relative path starts at the working directory of the sandbox.
+    #[schemars(length(min = 1, max = 4096))]
     path: String,
+    /// The whole content of the file.
+    #[schemars(length(max = LONGEST_CONTENT))]
     content: String,
+    /// How content is encoded. Default: utf-8.
     #[serde(default)]
     encoding: Encoding,
+    /// Whether the file is a program. Default: false.
     #[serde(default)]
     executable: bool,
-    sandbox_id: Option<String>,
+    sandbox_id: Option<SandboxReference>,
 }
 
-#[derive(Debug, Serialize)]
+impl Declared for WriteFile {
+    const NAME: &'static str = "write_file";
+    const TITLE: &'static str = "Write a file";
+    const EFFECT: Effect = Effect::Replaces;
+    type Output = FileWritten;
+
+    async fn call(self, call: &Call) -> Result<Reply<FileWritten>, Failure> {
+        write(call, self).await
+    }
+}
+
+/// A file that was written.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct FileWritten {
+pub struct FileWritten {
+    /// The sandbox.
     sandbox_id: String,
+    /// The file.
     path: String,
+    /// The size of the file.
     size_bytes: u64,
 }
 
-pub async fn write(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let arguments: WriteArguments = parse(arguments)?;
+async fn write(call: &Call, arguments: WriteFile) -> Result<Reply<FileWritten>, Failure> {
     let length = arguments.content.len();
     if length > LONGEST_CONTENT {
         return Err(Failure::new(
@@ -294,37 +252,65 @@ pub async fn write(call: &Call, arguments: JsonObject) -> Result<CallToolResult,
         return Err(call.failed(&target.sandbox, error).await);
     }
     let sandbox_id = target.sandbox.id().to_string();
-    json_result(target.note, &FileWritten { sandbox_id, path: arguments.path, size_bytes })
+    Ok(Reply::json(target.note, FileWritten { sandbox_id, path: arguments.path, size_bytes }))
 }
 
-#[derive(Debug, Deserialize)]
+/// List the entries of a directory in a sandbox, at most 100 at a time. If nextOffset is in the result, there are more: call again
+/// with it as offset.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ListArguments {
+pub struct ListFiles {
+    /// The directory. A relative path starts at the working directory of the sandbox. Default: that directory.
+    #[schemars(length(min = 1, max = 4096))]
     path: Option<String>,
+    /// Entries to skip. Default: 0.
     #[serde(default)]
+    #[schemars(range(max = 1_000_000_000))]
     offset: u64,
+    /// Most entries in the result. Default: 100.
+    #[schemars(range(min = 1, max = MOST_ENTRIES))]
     limit: Option<u64>,
-    sandbox_id: Option<String>,
+    sandbox_id: Option<SandboxReference>,
 }
 
-#[derive(Debug, Serialize)]
+impl Declared for ListFiles {
+    const NAME: &'static str = "list_files";
+    const TITLE: &'static str = "List files";
+    const EFFECT: Effect = Effect::Reads;
+    type Output = FilesListed;
+
+    async fn call(self, call: &Call) -> Result<Reply<FilesListed>, Failure> {
+        list(call, self).await
+    }
+}
+
+/// Entries of a directory.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct FilesListed {
+pub struct FilesListed {
+    /// The sandbox.
     sandbox_id: String,
     entries: Vec<Entry>,
+    /// Number of entries of the directory.
     total: u64,
+    /// If there are more: the offset of the next call.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
+    /// The name.
     name: String,
     #[serde(rename = "type")]
+    #[schemars(schema_with = "schema::file_type")]
     kind: FileType,
     size_bytes: u64,
+    /// Permissions, in octal digits.
     mode: String,
+    /// When the content last changed.
+    #[schemars(with = "String")]
     modified_at: sandboxd_client::Timestamp,
 }
 
@@ -335,8 +321,8 @@ impl From<FileEntry> for Entry {
     }
 }
 
-pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let ListArguments { path, offset, limit, sandbox_id } = parse(arguments)?;
+async fn list(call: &Call, arguments: ListFiles) -> Result<Reply<FilesListed>, Failure> {
+    let ListFiles { path, offset, limit, sandbox_id } = arguments;
     let limit = within("limit", limit.unwrap_or(ENTRIES), 1, MOST_ENTRIES)?;
     let target = call.target(sandbox_id.as_deref()).await?;
     let list = target.sandbox.files().list(path.as_deref().unwrap_or("."));
@@ -352,5 +338,5 @@ pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
         total: page.pagination.total,
         next_offset: page.pagination.has_more.then_some(end),
     };
-    json_result(target.note, &listed)
+    Ok(Reply::json(target.note, listed))
 }

@@ -1,79 +1,69 @@
-//! `list_sandboxes`.
+//! The action `list` of `manage_sandboxes`.
 
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::SandboxState;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use super::schema::{self, Effect};
-use super::{Call, json_result, page, parse};
+use super::page::{Limit, Offset};
+use super::reply::Reply;
+use super::{Call, page, schema};
 use crate::failure::Failure;
 
-pub fn tool() -> Tool {
-    let tool = schema::tool(
-        "list_sandboxes",
-        "List sandboxes",
-        "List the sandboxes of the account in one state, newest first. A paused sandbox resumes when a tool uses it; a terminated one is gone.",
-        Effect::Reads,
-        schema::input(
-            json!({
-                "state": {"type": "string", "enum": ["running", "paused", "terminated"], "description": "The state. Default: running."},
-                "offset": page::offset("Sandboxes"),
-                "limit": page::limit("sandboxes")
-            }),
-            &[],
-        ),
-        page::output(
-            "sandboxes",
-            &json!({"type": "object", "properties": {
-                    "sandboxId": schema::text("The id of the sandbox."),
-                    "name": schema::text("Its name, if it has one."),
-                    "state": schema::text("Its state."),
-                    "image": schema::text("Its image."),
-                    "createdAt": schema::text("When it was created."),
-                    "isOfSession": {"type": "boolean", "description": "Whether calls without sandboxId use it."}
-                }, "required": ["sandboxId", "state", "image", "createdAt", "isOfSession"]}),
-        ),
-    );
-    schema::idempotent(schema::closed_world(tool))
-}
-
-#[derive(Debug, Deserialize)]
+/// Which sandboxes to list.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct ListSandboxes {
+    /// The state. Default: running.
+    #[serde(default)]
+    #[schemars(schema_with = "listed_state")]
     state: Option<SandboxState>,
     #[serde(default)]
-    offset: u64,
-    limit: Option<u64>,
+    offset: Offset,
+    limit: Option<Limit>,
 }
 
-#[derive(Debug, Serialize)]
+fn listed_state(_: &mut SchemaGenerator) -> Schema {
+    schema::one_of(["running", "paused", "terminated"])
+}
+
+/// A page of sandboxes.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
+pub struct SandboxesListed {
     sandboxes: Vec<Item>,
+    /// Number of items that match.
     total: u64,
+    /// If there are more: the offset of the next call.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Item {
+    /// The id of the sandbox.
     sandbox_id: String,
+    /// Its name, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// Its state.
+    #[schemars(with = "String")]
     state: SandboxState,
+    /// Its image.
     image: String,
+    /// When it was created.
+    #[schemars(with = "String")]
     created_at: sandboxd_client::Timestamp,
+    /// Whether calls without sandboxId use it.
     is_of_session: bool,
 }
 
-pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let arguments: Arguments = parse(arguments)?;
+/// Lists the sandboxes of the account.
+pub async fn list(call: &Call, arguments: ListSandboxes) -> Result<Reply<SandboxesListed>, Failure> {
     let size = page::size(arguments.limit)?;
     let list = call.client.list().details().page_size(size);
     let list = list.state(arguments.state.unwrap_or(SandboxState::Running));
-    let found = list.page(arguments.offset).await?;
+    let found = list.page(arguments.offset.0).await?;
     let unnamed = match &call.session {
         Some(session) => session.created().await,
         None => None,
@@ -87,10 +77,10 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
         image: item.image,
         created_at: item.created_at,
     };
-    let listed = Listed {
+    let listed = SandboxesListed {
         sandboxes: found.data.into_iter().map(item).collect(),
         total: found.pagination.total,
         next_offset,
     };
-    json_result(None, &listed)
+    Ok(Reply::json(None, listed))
 }

@@ -1,42 +1,33 @@
 //! Pages of the tools that list.
 
 use sandboxd_client::Pagination;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-use super::{schema, within};
+use super::within;
 use crate::failure::Failure;
 
 const DEFAULT: u64 = 50;
 const LARGEST: u64 = 100;
+const LARGEST_OFFSET: u64 = 1_000_000;
 
-/// The schema of the argument `offset`.
-pub fn offset(items: &str) -> Value {
-    let about = format!("{items} to skip: nextOffset of the previous result. Default: 0.");
-    schema::integer(0, 1_000_000, &about)
-}
+/// Items to skip: nextOffset of the previous result. Default: 0.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Offset(#[schemars(range(max = LARGEST_OFFSET))] pub u64);
 
-/// The schema of the argument `limit`.
-pub fn limit(items: &str) -> Value {
-    schema::integer(1, LARGEST, &format!("Most {items} in the result. Default: {DEFAULT}."))
-}
-
-/// The schema of a result that has its items as `name`.
-pub fn output(name: &str, item: &Value) -> Value {
-    let mut properties = json!({
-        "total": {"type": "integer", "description": format!("Number of {name} that match.")},
-        "nextOffset": {"type": "integer", "description": "If there are more: the offset of the next call."}
-    });
-    properties[name] = json!({"type": "array", "items": item});
-    schema::output(properties, &[name, "total"])
-}
+/// Most items in the result. Default: 50.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Limit(#[schemars(range(min = 1, max = LARGEST))] u64);
 
 /// The size of a page, from the argument `limit`.
-pub fn size(limit: Option<u64>) -> Result<u32, Failure> {
-    let limit = within("limit", limit.unwrap_or(DEFAULT), 1, LARGEST)?;
+pub fn size(limit: Option<Limit>) -> Result<u32, Failure> {
+    let limit = within("limit", limit.map_or(DEFAULT, |limit| limit.0), 1, LARGEST)?;
     Ok(u32::try_from(limit).unwrap_or(u32::MAX))
 }
 
 /// The offset of the next page, if there is one.
-pub fn next_offset(pagination: &Pagination, offset: u64, items: usize) -> Option<u64> {
-    pagination.has_more.then_some(offset.saturating_add(items as u64))
+pub fn next_offset(pagination: &Pagination, offset: Offset, items: usize) -> Option<u64> {
+    pagination.has_more.then_some(offset.0.saturating_add(items as u64))
 }

@@ -1,51 +1,39 @@
-//! `rollback_sandbox`.
+//! The action `rollback` of `manage_snapshots`.
 
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::{Code, Error, Sandbox, SandboxState, SnapshotId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use super::schema::{self, Effect};
-use super::snapshots::snapshot_id;
-use super::{Call, json_result, parse, parse_id};
+use super::reply::Reply;
+use super::schema::id_pattern;
+use super::{Call, parse_id};
 use crate::failure::Failure;
 
-pub fn tool() -> Tool {
-    let tool = schema::tool(
-        "rollback_sandbox",
-        "Roll a sandbox back",
-        "Return the sandbox of a snapshot to that snapshot: end its processes and replace all its files. Changes since the snapshot are lost; take another snapshot \
-         first to keep them. To have both states, call create_sandbox with the snapshot as image instead.",
-        Effect::Destroys,
-        schema::input(json!({"snapshotId": snapshot_id()}), &["snapshotId"]),
-        schema::output(
-            json!({
-                "sandboxId": schema::text("The sandbox. It has the same id as before."),
-                "snapshotId": schema::text("The snapshot."),
-                "state": schema::text("The state of the sandbox, such as running.")
-            }),
-            &["sandboxId", "snapshotId", "state"],
-        ),
-    );
-    schema::closed_world(tool)
-}
-
-#[derive(Debug, Deserialize)]
+/// The snapshot to return to.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct Rollback {
+    /// The snapshot.
+    #[schemars(length(max = 64), regex(pattern = id_pattern(SnapshotId::PREFIX)))]
     snapshot_id: String,
 }
 
-#[derive(Debug, Serialize)]
+/// A sandbox that has returned to a snapshot.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct RolledBack {
+pub struct RolledBack {
+    /// The sandbox. It has the same id as before.
     sandbox_id: String,
+    /// The snapshot.
     snapshot_id: String,
+    /// The state of the sandbox, such as running.
+    #[schemars(with = "String")]
     state: SandboxState,
 }
 
-pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let Arguments { snapshot_id } = parse(arguments)?;
+/// Returns the sandbox of a snapshot to that snapshot.
+pub async fn rollback(call: &Call, arguments: Rollback) -> Result<Reply<RolledBack>, Failure> {
+    let Rollback { snapshot_id } = arguments;
     let id: SnapshotId = parse_id("snapshotId", &snapshot_id)?;
     // A snapshot belongs to one sandbox, so the model need not name it.
     let snapshot = call.client.snapshot(id.as_str()).await?;
@@ -53,7 +41,7 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     match sandbox.rollback(&snapshot_id).await {
         Ok(view) => {
             let sandbox_id = sandbox.id().to_string();
-            json_result(None, &RolledBack { sandbox_id, snapshot_id, state: view.state })
+            Ok(Reply::json(None, RolledBack { sandbox_id, snapshot_id, state: view.state }))
         }
         Err(error) => Err(failed(call, &sandbox, error).await),
     }

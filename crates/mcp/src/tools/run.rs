@@ -14,15 +14,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::{Code, Detached, Done, EndReason, Execute, ExecutionState, Following};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::time::Instant;
 
 use super::output::Page;
+use super::reply::Reply;
 use super::schema::{self, Effect};
-use super::{Call, parse, result, within};
+use super::shared::SandboxReference;
+use super::{Call, Declared, within};
 use crate::failure::Failure;
 
 const DEFAULT_TIMEOUT_S: u64 = 60;
@@ -38,84 +39,92 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const MOST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_COMMAND: usize = 65_536;
 
-pub fn tool() -> Tool {
-    schema::tool(
-        "run_command",
-        "Run a command",
-        "Run a command line with bash in a sandbox, and return its exit code and output. The command is killed after timeoutSeconds; for a server or a longer job set \
-         background to true, which returns immediately. At most 32 KiB of output is in the result; if it has a cursor, call run_command again \
-         with only that cursor to read the output that follows, or new output of a background command. Each command is a new shell: cd and variables do not persist, files do.",
-        Effect::Destroys,
-        schema::input(
-            json!({
-                "command": {"type": "string", "minLength": 1, "maxLength": LONGEST_COMMAND, "description": "The command line, such as: cd src && make test. Required unless cursor is given."},
-                "cwd": schema::path("Working directory. Default: that of the sandbox."),
-                "env": schema::env("Environment variables of this command."),
-                "stdin": {"type": "string", "maxLength": 1 << 20, "description": "Standard input of the command. Default: empty."},
-                "timeoutSeconds": schema::integer(1, LONGEST_TIMEOUT_S, "Time after which the command is killed; default 60. With cursor: how long to wait for output; default 10."),
-                "background": {"type": "boolean", "description": "Return at once and let the command run without a time limit. Default: false."},
-                "cursor": {"type": "string", "maxLength": 256, "description": "The cursor of a previous result, to read on. Not together with command."},
-                "sandboxId": schema::sandbox_id()
-            }),
-            &[],
-        ),
-        schema::output(
-            json!({
-                "sandboxId": schema::text("The sandbox."),
-                "executionId": schema::text("The id of the execution."),
-                "state": {"type": "string", "enum": ["running", "exited", "lost"], "description": "lost: the sandbox ended the command, and its exit code is unknown."},
-                "exitCode": {"type": "integer", "description": "The exit code, if the command exited."},
-                "signal": schema::text("The signal that killed the command, such as SIGKILL."),
-                "timedOut": {"type": "boolean", "description": "Whether the command was killed because of timeoutSeconds."},
-                "durationMs": {"type": "integer"},
-                "stdout": schema::text("Standard output, from the beginning or the cursor."),
-                "stderr": schema::text("Standard error, from the beginning or the cursor."),
-                "tail": schema::text("The end of a longer output, stdout and stderr together."),
-                "omittedBytes": {"type": "integer", "description": "Bytes of output after stdout and stderr, tail included."},
-                "droppedBytes": {"type": "integer", "description": "Bytes that the service did not store."},
-                "cursor": schema::text("If output follows or the command runs: the cursor of the next call.")
-            }),
-            &["sandboxId", "executionId", "state", "timedOut", "stdout", "stderr"],
-        ),
-    )
-}
+const LONGEST_STDIN: usize = 1 << 20;
 
-#[derive(Debug, Default, Deserialize)]
+/// Run a command line with bash in a sandbox, and return its exit code and output. The command is killed after timeoutSeconds; for a
+/// server or a longer job set background to true, which returns immediately. At most 32 KiB of output is in the result; if it has a
+/// cursor, call run_command again with only that cursor to read the output that follows, or new output of a background command. Each
+/// command is a new shell: cd and variables do not persist, files do.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
+pub struct RunCommand {
+    /// The command line, such as: cd src && make test. Required unless cursor is given.
+    #[schemars(length(min = 1, max = LONGEST_COMMAND))]
     command: Option<String>,
+    /// Working directory. Default: that of the sandbox.
+    #[schemars(length(min = 1, max = 4096))]
     cwd: Option<String>,
+    /// Environment variables of this command.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = 100))]
     env: BTreeMap<String, String>,
+    /// Standard input of the command. Default: empty.
+    #[schemars(length(max = LONGEST_STDIN))]
     stdin: Option<String>,
+    /// Time after which the command is killed; default 60. With cursor: how long to wait for output; default 10.
+    #[schemars(range(min = 1, max = LONGEST_TIMEOUT_S))]
     timeout_seconds: Option<u64>,
+    /// Return at once and let the command run without a time limit. Default: false.
     #[serde(default)]
     background: bool,
+    /// The cursor of a previous result, to read on. Not together with command.
+    #[schemars(length(max = 256))]
     cursor: Option<String>,
-    sandbox_id: Option<String>,
+    sandbox_id: Option<SandboxReference>,
 }
 
-#[derive(Debug, Serialize)]
+impl Declared for RunCommand {
+    const NAME: &'static str = "run_command";
+    const TITLE: &'static str = "Run a command";
+    const EFFECT: Effect = Effect::Runs;
+    type Output = Ran;
+
+    async fn call(self, call: &Call) -> Result<Reply<Ran>, Failure> {
+        match (&self.command, &self.cursor) {
+            (Some(_), None) => start(call, self).await,
+            (None, Some(_)) => read_on(call, self).await,
+            _ => Err(Failure::argument(
+                "Give either command, to run it, or cursor, to read the output of an earlier command.",
+            )),
+        }
+    }
+}
+
+/// A command and a part of its output.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Ran {
+pub struct Ran {
+    /// The sandbox.
     sandbox_id: String,
+    /// The id of the execution.
     execution_id: String,
+    /// lost: the sandbox ended the command, and its exit code is unknown.
+    #[schemars(schema_with = "schema::execution_state")]
     state: ExecutionState,
+    /// The exit code, if the command exited.
     #[serde(skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
+    /// The signal that killed the command, such as SIGKILL.
     #[serde(skip_serializing_if = "Option::is_none")]
     signal: Option<String>,
+    /// Whether the command was killed because of timeoutSeconds.
     timed_out: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_ms: Option<u64>,
+    /// Standard output, from the beginning or the cursor.
     stdout: String,
+    /// Standard error, from the beginning or the cursor.
     stderr: String,
+    /// The end of a longer output, stdout and stderr together.
     #[serde(skip_serializing_if = "Option::is_none")]
     tail: Option<String>,
+    /// Bytes of output after stdout and stderr, tail included.
     #[serde(skip_serializing_if = "is_zero")]
     omitted_bytes: u64,
+    /// Bytes that the service did not store.
     #[serde(skip_serializing_if = "is_zero")]
     dropped_bytes: u64,
+    /// If output follows or the command runs: the cursor of the next call.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
 }
@@ -160,19 +169,8 @@ impl Cursor {
     }
 }
 
-pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let arguments: Arguments = parse(arguments)?;
-    match (&arguments.command, &arguments.cursor) {
-        (Some(_), None) => start(call, arguments).await,
-        (None, Some(_)) => read_on(call, arguments).await,
-        _ => Err(Failure::argument(
-            "Give either command, to run it, or cursor, to read the output of an earlier command.",
-        )),
-    }
-}
-
-async fn start(call: &Call, arguments: Arguments) -> Result<CallToolResult, Failure> {
-    let Arguments { command, cwd, env, stdin, timeout_seconds, background, sandbox_id, .. } = arguments;
+async fn start(call: &Call, arguments: RunCommand) -> Result<Reply<Ran>, Failure> {
+    let RunCommand { command, cwd, env, stdin, timeout_seconds, background, sandbox_id, .. } = arguments;
     let timeout_s =
         within("timeoutSeconds", timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_S), 1, LONGEST_TIMEOUT_S)?;
     let timeout = Duration::from_secs(timeout_s);
@@ -197,7 +195,7 @@ async fn start(call: &Call, arguments: Arguments) -> Result<CallToolResult, Fail
     if background && !call.cancelled.is_cancelled() {
         let page = Page::not_read();
         let ran = Ran::new(&execution, page, ExecutionState::Running);
-        return finish(&ran, target.note.into_iter().collect());
+        return Ok(finish(ran, target.note.into_iter().collect()));
     }
     let kill = CancelOnDrop(Some(execution.clone()));
     let mut page = Page::default();
@@ -237,7 +235,7 @@ async fn detach(call: &Call, request: impl Fn() -> Execute) -> sandboxd_client::
     }
 }
 
-async fn read_on(call: &Call, arguments: Arguments) -> Result<CallToolResult, Failure> {
+async fn read_on(call: &Call, arguments: RunCommand) -> Result<Reply<Ran>, Failure> {
     let text = arguments.cursor.unwrap_or_default();
     let foreign = || {
         Failure::new(
@@ -246,7 +244,7 @@ async fn read_on(call: &Call, arguments: Arguments) -> Result<CallToolResult, Fa
         )
     };
     let cursor: Cursor = text.parse().map_err(|()| foreign())?;
-    if arguments.sandbox_id.is_some_and(|id| id != cursor.sandbox) {
+    if arguments.sandbox_id.is_some_and(|id| *id != *cursor.sandbox) {
         return Err(Failure::argument("sandboxId is not the sandbox of the cursor; leave it out."));
     }
     let wait_s =
@@ -342,7 +340,7 @@ async fn conclude(
     execution: &Detached,
     mut page: Page,
     note: Option<String>,
-) -> Result<CallToolResult, Failure> {
+) -> Result<Reply<Ran>, Failure> {
     let mut notes: Vec<String> = note.into_iter().collect();
     let mut state = ExecutionState::Exited;
     if page.done.as_ref().is_none_or(|done| done.exit_code.is_none()) {
@@ -367,7 +365,7 @@ async fn conclude(
         // Why an exit code is that of a killed program.
         notes.extend(done.message.take());
     }
-    finish(&Ran::new(execution, page, state), notes)
+    Ok(finish(Ran::new(execution, page, state), notes))
 }
 
 impl Ran {
@@ -424,8 +422,8 @@ impl Ran {
     }
 }
 
-fn finish(ran: &Ran, notes: Vec<String>) -> Result<CallToolResult, Failure> {
-    result(ran.texts().into_iter().chain(notes), ran)
+fn finish(ran: Ran, notes: Vec<String>) -> Reply<Ran> {
+    Reply::texts(ran.texts().into_iter().chain(notes), ran)
 }
 
 /// Cancels an execution whose call was dropped.

@@ -1,97 +1,84 @@
-//! `take_snapshot`, `list_snapshots` and `delete_snapshot`.
+//! `manage_snapshots`.
 
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::{SnapshotId, SnapshotView, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use super::schema::{self, Effect};
-use super::{Call, json_result, page, parse, parse_id};
+use super::page::{self, Limit, Offset};
+use super::reply::Reply;
+use super::rollback::{self, Rollback, RolledBack};
+use super::schema::{Effect, id_pattern};
+use super::shared::SandboxReference;
+use super::{Call, Declared, parse_id};
 use crate::failure::Failure;
 use crate::session::MARK;
 
 const LONGEST_NAME: usize = 128;
 
-pub fn take_tool() -> Tool {
-    let tool = schema::tool(
-        "take_snapshot",
-        "Take a snapshot",
-        "Store a copy of all files of a sandbox, while it runs on. Return to it with rollback_sandbox, or start new sandboxes from it: pass \
-         snapshotId as image to create_sandbox. A snapshot remains when its sandbox ends, until delete_snapshot. Take one before a risky change, or after a long setup.",
-        Effect::Adds,
-        schema::input(
-            json!({
-                "name": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "description": "A name, such as after-setup. It need not be unique."},
-                "memory": schema::boolean("Store the running processes with their memory, too. Not every isolation can. Default: false."),
-                "sandboxId": schema::sandbox_id()
-            }),
-            &[],
-        ),
-        schema::output(properties(), &REQUIRED),
-    );
-    schema::closed_world(tool)
+/// Store the state of a sandbox, list the snapshots of the account, return a sandbox to one, or delete one. To start new sandboxes from a
+/// snapshot, pass its snapshotId as image to create_sandbox.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum ManageSnapshots {
+    /// Store a copy of all files of a sandbox, while it runs on. A snapshot remains when its sandbox ends, until it is deleted. Take one
+    /// before a risky change, or after a long setup.
+    Take(TakeSnapshot),
+    /// List the snapshots of the account, newest first. If nextOffset is in the result, there are more: call again with it as offset.
+    List(ListSnapshots),
+    /// Return the sandbox of a snapshot to that snapshot: end its processes and replace all its files. Changes since the snapshot are
+    /// lost; take another snapshot first to keep them. To have both states, call create_sandbox with the snapshot as image instead.
+    Rollback(Rollback),
+    /// Delete a snapshot. This cannot be undone. Sandboxes that were created from it continue to work.
+    Delete(DeleteSnapshot),
 }
 
-pub fn list_tool() -> Tool {
-    let tool = schema::tool(
-        "list_snapshots",
-        "List snapshots",
-        "List the snapshots of the account, newest first. If nextOffset is in the result, there are more: call again with it as offset.",
-        Effect::Reads,
-        schema::input(
-            json!({
-                "name": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "description": "Only snapshots with this name."},
-                "sandboxId": schema::id("sb_", "Only snapshots of this sandbox. Default: of all sandboxes."),
-                "offset": page::offset("Snapshots"),
-                "limit": page::limit("snapshots")
-            }),
-            &[],
-        ),
-        page::output("snapshots", &schema::output(properties(), &REQUIRED)),
-    );
-    schema::idempotent(schema::closed_world(tool))
+/// The result of an action.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum SnapshotsManaged {
+    Taken(Snapshot),
+    Listed(SnapshotsListed),
+    RolledBack(RolledBack),
+    Deleted(SnapshotDeleted),
 }
 
-pub fn delete_tool() -> Tool {
-    let tool = schema::tool(
-        "delete_snapshot",
-        "Delete a snapshot",
-        "Delete a snapshot. This cannot be undone. Sandboxes that were created from it continue to work.",
-        Effect::Destroys,
-        schema::input(json!({"snapshotId": snapshot_id()}), &["snapshotId"]),
-        schema::output(json!({"snapshotId": schema::text("The deleted snapshot.")}), &["snapshotId"]),
-    );
-    schema::idempotent(schema::closed_world(tool))
+impl Declared for ManageSnapshots {
+    const NAME: &'static str = "manage_snapshots";
+    const TITLE: &'static str = "Manage snapshots";
+    const EFFECT: Effect = Effect::Destroys;
+    type Output = SnapshotsManaged;
+
+    async fn call(self, call: &Call) -> Result<Reply<SnapshotsManaged>, Failure> {
+        Ok(match self {
+            Self::Take(arguments) => take(call, arguments).await?.map(SnapshotsManaged::Taken),
+            Self::List(arguments) => list(call, arguments).await?.map(SnapshotsManaged::Listed),
+            Self::Rollback(arguments) => {
+                rollback::rollback(call, arguments).await?.map(SnapshotsManaged::RolledBack)
+            }
+            Self::Delete(arguments) => delete(call, arguments).await?.map(SnapshotsManaged::Deleted),
+        })
+    }
 }
 
-pub fn snapshot_id() -> Value {
-    schema::id(SnapshotId::PREFIX, "The snapshot.")
-}
-
-const REQUIRED: [&str; 6] = ["snapshotId", "sandboxId", "image", "memory", "sizeBytes", "createdAt"];
-
-fn properties() -> Value {
-    json!({
-        "snapshotId": schema::text("The id of the snapshot, which can be the image of create_sandbox."),
-        "sandboxId": schema::text("The sandbox that was copied. It may have ended."),
-        "name": schema::text("The name of the snapshot, if it has one."),
-        "image": schema::text("The image of the sandbox."),
-        "memory": schema::boolean("Whether it has the processes."),
-        "sizeBytes": {"type": "integer", "description": "Disk space that it takes."},
-        "createdAt": schema::text("When it was taken.")
-    })
-}
-
-#[derive(Debug, Serialize)]
+/// A snapshot, as results have it.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Snapshot {
+pub struct Snapshot {
+    /// The id of the snapshot, which can be the image of create_sandbox.
     snapshot_id: String,
+    /// The sandbox of the snapshot. It may have ended.
     sandbox_id: String,
+    /// The name of the snapshot, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// The image of the sandbox.
     image: String,
+    /// Whether it has the processes.
     memory: bool,
+    /// Disk space that it takes.
     size_bytes: u64,
+    /// When it was taken.
+    #[schemars(with = "String")]
     created_at: Timestamp,
 }
 
@@ -103,17 +90,21 @@ impl From<SnapshotView> for Snapshot {
     }
 }
 
-#[derive(Debug, Deserialize)]
+/// What to store.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct TakeArguments {
+pub struct TakeSnapshot {
+    /// A name, such as after-setup. It need not be unique.
+    #[schemars(length(min = 1, max = LONGEST_NAME))]
     name: Option<String>,
+    /// Store the running processes with their memory, too. Not every isolation can. Default: false.
     #[serde(default)]
     memory: bool,
-    sandbox_id: Option<String>,
+    sandbox_id: Option<SandboxReference>,
 }
 
-pub async fn take(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let TakeArguments { name, memory, sandbox_id } = parse(arguments)?;
+async fn take(call: &Call, arguments: TakeSnapshot) -> Result<Reply<Snapshot>, Failure> {
+    let TakeSnapshot { name, memory, sandbox_id } = arguments;
     let target = call.target(sandbox_id.as_deref()).await?;
     let mut take = target.sandbox.snapshot().memory(memory).metadata(MARK, "created");
     if let Some(name) = name {
@@ -128,30 +119,37 @@ pub async fn take(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
         call.client.delete_snapshot(taken.id.as_str()).await?;
         return Err(Failure::cancelled());
     }
-    json_result(target.note, &Snapshot::from(taken))
+    Ok(Reply::json(target.note, Snapshot::from(taken)))
 }
 
-#[derive(Debug, Deserialize)]
+/// Which snapshots to list.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ListArguments {
+pub struct ListSnapshots {
+    /// Only snapshots with this name.
+    #[schemars(length(min = 1, max = LONGEST_NAME))]
     name: Option<String>,
-    sandbox_id: Option<String>,
+    /// Only snapshots of this sandbox. Default: of all sandboxes.
+    sandbox_id: Option<SandboxReference>,
     #[serde(default)]
-    offset: u64,
-    limit: Option<u64>,
+    offset: Offset,
+    limit: Option<Limit>,
 }
 
-#[derive(Debug, Serialize)]
+/// A page of snapshots.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct SnapshotsListed {
+pub struct SnapshotsListed {
     snapshots: Vec<Snapshot>,
+    /// Number of items that match.
     total: u64,
+    /// If there are more: the offset of the next call.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<u64>,
 }
 
-pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let ListArguments { name, sandbox_id, offset, limit } = parse(arguments)?;
+async fn list(call: &Call, arguments: ListSnapshots) -> Result<Reply<SnapshotsListed>, Failure> {
+    let ListSnapshots { name, sandbox_id, offset, limit } = arguments;
     let size = page::size(limit)?;
     let mut query = call.client.snapshots().page_size(size);
     if let Some(id) = sandbox_id {
@@ -160,31 +158,36 @@ pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     if let Some(name) = name {
         query = query.name(name);
     }
-    let found = query.page(offset).await?;
+    let found = query.page(offset.0).await?;
     let next_offset = page::next_offset(&found.pagination, offset, found.data.len());
     let listed = SnapshotsListed {
         snapshots: found.data.into_iter().map(Snapshot::from).collect(),
         total: found.pagination.total,
         next_offset,
     };
-    json_result(None, &listed)
+    Ok(Reply::json(None, listed))
 }
 
-#[derive(Debug, Deserialize)]
+/// The snapshot to delete.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct DeleteArguments {
+pub struct DeleteSnapshot {
+    /// The snapshot.
+    #[schemars(length(max = 64), regex(pattern = id_pattern(SnapshotId::PREFIX)))]
     snapshot_id: String,
 }
 
-#[derive(Debug, Serialize)]
+/// A snapshot that is gone.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct SnapshotDeleted {
+pub struct SnapshotDeleted {
+    /// The deleted snapshot.
     snapshot_id: String,
 }
 
-pub async fn delete(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let DeleteArguments { snapshot_id } = parse(arguments)?;
+async fn delete(call: &Call, arguments: DeleteSnapshot) -> Result<Reply<SnapshotDeleted>, Failure> {
+    let DeleteSnapshot { snapshot_id } = arguments;
     let id: SnapshotId = parse_id("snapshotId", &snapshot_id)?;
     call.client.delete_snapshot(id.as_str()).await?;
-    json_result(None, &SnapshotDeleted { snapshot_id })
+    Ok(Reply::json(None, SnapshotDeleted { snapshot_id }))
 }

@@ -1,117 +1,150 @@
-//! `list_templates` and `delete_template`, and what results have of a template.
+//! `manage_templates`, and what results have of a template.
 
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::{TemplateError, TemplateId, TemplateState, TemplateSteps, TemplateView, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
+use super::build::{self, BuildRequest};
+use super::build_log::{self, Built, ReadLog};
+use super::page::{self, Limit, Offset};
+use super::reply::Reply;
 use super::schema::{self, Effect};
-use super::{Call, json_result, page, parse, parse_id};
+use super::{Call, Declared, parse_id};
 use crate::failure::Failure;
 
 pub const LONGEST_NAME: usize = 128;
+pub const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9._/-]*$";
 
-pub fn list_tool() -> Tool {
-    let tool = schema::tool(
-        "list_templates",
-        "List templates",
-        "List the templates and builds of the account, newest first. Those in the state ready can be the image of create_sandbox. If nextOffset is in the result, there are more: \
-         call again with it as offset.",
-        Effect::Reads,
-        schema::input(
-            json!({
-                "name": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "description": "Only versions of this name."},
-                "state": {"type": "string", "enum": TemplateState::ALL.map(TemplateState::name), "description": "Only templates in this state."},
-                "offset": page::offset("Templates"),
-                "limit": page::limit("templates")
-            }),
-            &[],
-        ),
-        page::output("templates", &schema::output(properties(), &REQUIRED)),
-    );
-    schema::idempotent(schema::closed_world(tool))
+/// Build an image from a Dockerfile, so that new sandboxes begin with programs and files in place; follow a build; list the templates of
+/// the account; or delete one. When the state of a template is ready, pass its name as image to create_sandbox.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum ManageTemplates {
+    /// Build a template. Waits for the build up to waitSeconds; a longer build goes on, and read_log follows it. Building a name again
+    /// makes a new version. Finished steps are cached. There are no local files: COPY only works with here-documents, so create files
+    /// with them or with RUN, for example by git clone.
+    Build(Box<BuildRequest>),
+    /// Get the state of a template's build and the end of its log. If the build goes on, the call returns when it is over or after
+    /// waitSeconds.
+    ReadLog(ReadLog),
+    /// List the templates and builds of the account, newest first. Those in the state ready can be the image of create_sandbox. If
+    /// nextOffset is in the result, there are more: call again with it as offset.
+    List(ListTemplates),
+    /// Delete one version of a template, or cancel its build and delete it. This cannot be undone. Sandboxes that were created from it,
+    /// and templates built upon it, continue to work.
+    Delete(DeleteTemplate),
 }
 
-pub fn delete_tool() -> Tool {
-    let tool = schema::tool(
-        "delete_template",
-        "Delete a template",
-        "Delete one version of a template, or cancel its build and delete it. This cannot be undone. Sandboxes that were created from it, and templates built upon it, continue to work.",
-        Effect::Destroys,
-        schema::input(json!({"templateId": template_id()}), &["templateId"]),
-        schema::output(json!({"templateId": schema::text("The deleted template.")}), &["templateId"]),
-    );
-    schema::idempotent(schema::closed_world(tool))
+/// The result of an action.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum TemplatesManaged {
+    Built(Box<Built>),
+    Listed(TemplatesListed),
+    Deleted(TemplateDeleted),
 }
 
-pub fn template_id() -> Value {
-    schema::id(TemplateId::PREFIX, "The template.")
+impl Declared for ManageTemplates {
+    const NAME: &'static str = "manage_templates";
+    const TITLE: &'static str = "Manage templates";
+    const EFFECT: Effect = Effect::Runs;
+    type Output = TemplatesManaged;
+
+    async fn call(self, call: &Call) -> Result<Reply<TemplatesManaged>, Failure> {
+        let built = |built: Built| TemplatesManaged::Built(Box::new(built));
+        Ok(match self {
+            Self::Build(arguments) => build::build(call, *arguments).await?.map(built),
+            Self::ReadLog(arguments) => build_log::read(call, arguments).await?.map(built),
+            Self::List(arguments) => list(call, arguments).await?.map(TemplatesManaged::Listed),
+            Self::Delete(arguments) => delete(call, arguments).await?.map(TemplatesManaged::Deleted),
+        })
+    }
 }
 
-pub const REQUIRED: [&str; 7] = ["templateId", "name", "version", "state", "base", "steps", "createdAt"];
-
-pub fn properties() -> Value {
-    json!({
-        "templateId": schema::text("The id of the template, which can be the image of create_sandbox."),
-        "name": schema::text("The name. As an image it is the newest version that is ready."),
-        "version": {"type": "integer", "description": "Counts the builds of the name."},
-        "state": {"type": "string", "enum": TemplateState::ALL.map(TemplateState::name)},
-        "base": schema::text("What the FROM of the Dockerfile names."),
-        "steps": {"type": "object", "properties": {
-            "total": {"type": "integer"}, "done": {"type": "integer"}, "cached": {"type": "integer"}
-        }, "description": "Steps of the build; done includes those from the cache."},
-        "sizeBytes": {"type": "integer", "description": "Disk space of its steps."},
-        "error": {"type": "object", "properties": {
-            "message": schema::text("Why the build failed."),
-            "line": {"type": "integer", "description": "The line of the Dockerfile."}
-        }, "required": ["message"]},
-        "createdAt": schema::text("When the build was requested.")
-    })
-}
-
-#[derive(Debug, Serialize)]
+/// A template, as results have it.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Template {
+    /// The id of the template, which can be the image of create_sandbox.
     pub template_id: String,
+    /// The name. As an image it is the newest version that is ready.
     pub name: String,
+    /// Counts the builds of the name.
     pub version: u32,
+    #[schemars(schema_with = "schema::template_state")]
     pub state: TemplateState,
+    /// What the FROM of the Dockerfile names.
     base: String,
-    pub steps: TemplateSteps,
+    /// Steps of the build; done includes those from the cache.
+    pub steps: Steps,
+    /// Disk space of its steps.
     size_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<TemplateError>,
+    pub error: Option<BuildFault>,
+    /// When the build was requested.
+    #[schemars(with = "String")]
     created_at: Timestamp,
+}
+
+/// The number of steps of a build.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Steps {
+    pub total: u32,
+    pub done: u32,
+    cached: u32,
+}
+
+/// Why the build failed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BuildFault {
+    /// What went wrong.
+    pub message: String,
+    /// The line of the Dockerfile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
 }
 
 impl From<TemplateView> for Template {
     fn from(view: TemplateView) -> Self {
         let TemplateView { id, name, version, state, base, steps, size_bytes, error, created_at, .. } = view;
-        Self { template_id: id.to_string(), name, version, state, base, steps, size_bytes, error, created_at }
+        let template_id = id.to_string();
+        let TemplateSteps { total, done, cached } = steps;
+        let steps = Steps { total, done, cached };
+        let error = error.map(|TemplateError { message, line }| BuildFault { message, line });
+        Self { template_id, name, version, state, base, steps, size_bytes, error, created_at }
     }
 }
 
-#[derive(Debug, Deserialize)]
+/// Which templates to list.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ListArguments {
+pub struct ListTemplates {
+    /// Only versions of this name.
+    #[schemars(length(max = LONGEST_NAME), regex(pattern = NAME_PATTERN))]
     name: Option<String>,
+    /// Only templates in this state.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::template_state")]
     state: Option<TemplateState>,
     #[serde(default)]
-    offset: u64,
-    limit: Option<u64>,
+    offset: Offset,
+    limit: Option<Limit>,
 }
 
-#[derive(Debug, Serialize)]
+/// A page of templates.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct TemplatesListed {
+pub struct TemplatesListed {
     templates: Vec<Template>,
+    /// Number of items that match.
     total: u64,
+    /// If there are more: the offset of the next call.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<u64>,
 }
 
-pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let ListArguments { name, state, offset, limit } = parse(arguments)?;
+async fn list(call: &Call, arguments: ListTemplates) -> Result<Reply<TemplatesListed>, Failure> {
+    let ListTemplates { name, state, offset, limit } = arguments;
     let size = page::size(limit)?;
     let mut query = call.client.templates().page_size(size);
     if let Some(name) = name {
@@ -120,31 +153,36 @@ pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     if let Some(state) = state {
         query = query.state(state);
     }
-    let found = query.page(offset).await?;
+    let found = query.page(offset.0).await?;
     let next_offset = page::next_offset(&found.pagination, offset, found.data.len());
     let listed = TemplatesListed {
         templates: found.data.into_iter().map(Template::from).collect(),
         total: found.pagination.total,
         next_offset,
     };
-    json_result(None, &listed)
+    Ok(Reply::json(None, listed))
 }
 
-#[derive(Debug, Deserialize)]
+/// The template to delete.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct DeleteArguments {
+pub struct DeleteTemplate {
+    /// The template.
+    #[schemars(length(max = 64), regex(pattern = schema::id_pattern(TemplateId::PREFIX)))]
     template_id: String,
 }
 
-#[derive(Debug, Serialize)]
+/// A template that is gone.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct TemplateDeleted {
+pub struct TemplateDeleted {
+    /// The deleted template.
     template_id: String,
 }
 
-pub async fn delete(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let DeleteArguments { template_id } = parse(arguments)?;
+async fn delete(call: &Call, arguments: DeleteTemplate) -> Result<Reply<TemplateDeleted>, Failure> {
+    let DeleteTemplate { template_id } = arguments;
     let id: TemplateId = parse_id("templateId", &template_id)?;
     call.client.delete_template(id.as_str()).await?;
-    json_result(None, &TemplateDeleted { template_id })
+    Ok(Reply::json(None, TemplateDeleted { template_id }))
 }

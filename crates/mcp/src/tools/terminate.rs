@@ -1,49 +1,34 @@
-//! `terminate_sandbox`.
+//! The action `terminate` of `manage_sandboxes`.
 
-use rmcp::model::{CallToolResult, JsonObject, Tool};
 use sandboxd_client::Code;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use super::schema::{self, Effect};
-use super::{Call, json_result, parse};
+use super::Call;
+use super::reply::Reply;
+use super::shared::SandboxReference;
 use crate::failure::Failure;
 
-pub fn tool() -> Tool {
-    let tool = schema::tool(
-        "terminate_sandbox",
-        "Terminate a sandbox",
-        "Terminate a sandbox: end its processes and delete its files. This cannot be undone. Without sandboxId it terminates the sandbox of this session; the next \
-         call without sandboxId creates a new one.",
-        Effect::Destroys,
-        schema::input(json!({"sandboxId": schema::sandbox_id()}), &[]),
-        schema::output(
-            json!({
-                "sandboxId": schema::text("The sandbox, if there was one."),
-                "terminated": {"type": "boolean", "description": "False if there was nothing to terminate."}
-            }),
-            &["terminated"],
-        ),
-    );
-    schema::idempotent(schema::closed_world(tool))
-}
-
-#[derive(Debug, Deserialize)]
+/// Which sandbox to terminate.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Arguments {
-    sandbox_id: Option<String>,
+pub struct TerminateSandbox {
+    sandbox_id: Option<SandboxReference>,
 }
 
-#[derive(Debug, Serialize)]
+/// What was terminated.
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Terminated {
+pub struct Terminated {
+    /// The sandbox, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox_id: Option<String>,
+    /// False if there was nothing to terminate.
     terminated: bool,
 }
 
-pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
-    let arguments: Arguments = parse(arguments)?;
+/// Terminates a sandbox. A second call has nothing to do.
+pub async fn terminate(call: &Call, arguments: TerminateSandbox) -> Result<Reply<Terminated>, Failure> {
     let sandbox = match (&arguments.sandbox_id, &call.session) {
         (Some(id), _) => Some(call.client.find(id).await?),
         (None, Some(session)) => session.created().await,
@@ -52,7 +37,7 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
         }
     };
     let Some(sandbox) = sandbox else {
-        return json_result(None, &Terminated { sandbox_id: None, terminated: false });
+        return Ok(Reply::json(None, Terminated { sandbox_id: None, terminated: false }));
     };
     let ended = sandbox.terminate().await;
     if let Some(session) = &call.session
@@ -61,5 +46,5 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
         session.forget(&sandbox).await;
     }
     ended?;
-    json_result(None, &Terminated { sandbox_id: Some(sandbox.id().to_string()), terminated: true })
+    Ok(Reply::json(None, Terminated { sandbox_id: Some(sandbox.id().to_string()), terminated: true }))
 }

@@ -30,7 +30,7 @@ async def use(transport):
         assert "kept" in str(read.content), read
         failed = await call("run_command", command=7)
         assert failed.is_error, failed
-        assert not (await call("terminate_sandbox")).is_error
+        assert not (await call("manage_sandboxes", action="terminate")).is_error
 
 
 for transport in (HTTP, STDIO):

@@ -23,7 +23,7 @@ async def main():
             assert answer.final_output == "It is 42.", answer
             results = [message["content"] for message in model.requests[-1]["messages"] if message["role"] == "tool"]
             assert "42" in str(results[0]), results
-        await server.call_tool("terminate_sandbox", {"sandboxId": sandbox})
+        await server.call_tool("manage_sandboxes", {"action": "terminate", "sandboxId": sandbox})
 
 
 asyncio.run(main())

@@ -277,7 +277,7 @@ async fn a_tool_needs_the_scope_of_what_it_does() {
     let fixture = Fixture::new().await;
     let (reader, _) = SCOPED.into_iter().find(|(_, scope)| *scope == rules::Scope::Read).unwrap();
     let client = McpClient::initialized(&fixture, reader).await;
-    let listed = client.call("list_sandboxes", json!({})).await;
+    let listed = client.call("manage_sandboxes", json!({"action": "list"})).await;
     assert_eq!(listed["result"]["isError"], false, "{listed}");
     let created = client.call("create_sandbox", json!({})).await;
     assert_eq!(created["result"]["isError"], true, "{created}");
@@ -335,7 +335,7 @@ async fn hostile_messages_are_refused() {
     assert!(unknown["error"]["message"].as_str().unwrap().len() < 1000, "{unknown}");
     let quoted = client.call("read_file", json!({"x".repeat(100_000): 1})).await;
     assert!(quoted["result"]["content"][0]["text"].as_str().unwrap().len() < 5000);
-    let listed = client.call("list_sandboxes", json!({})).await;
+    let listed = client.call("manage_sandboxes", json!({"action": "list"})).await;
     assert_eq!(listed["result"]["isError"], false, "the session works on: {listed}");
 }
 
