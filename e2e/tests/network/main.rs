@@ -28,7 +28,7 @@ use e2e::internet::{self, Internet, RESOLVER, Site};
 use e2e::service::{SANDBOXES, Service, ServiceOptions, text};
 use e2e::wait_until;
 use guest::Guest;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Mutex;
 
 /// The host of package files, to which the indexes point.

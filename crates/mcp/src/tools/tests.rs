@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use rmcp::model::{JsonObject, Tool};
-use sandboxd_client::{Client, Code, SandboxState, TemplateState};
+use sandboxd_client::{Code, SandboxState, TemplateState};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
