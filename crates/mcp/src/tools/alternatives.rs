@@ -145,14 +145,14 @@ fn description(uses: &[Use<'_>], alternatives: usize) -> String {
 mod tests {
     use super::*;
 
-    fn flattened(schema: Value) -> Value {
+    fn flattened(schema: &Value) -> Value {
         flat(schema.as_object().unwrap().clone()).into()
     }
 
     #[test]
     fn actions_become_one_object_that_says_what_belongs_to_which() {
         let id = json!({"type": "string", "description": "The thing."});
-        let schema = flattened(json!({"oneOf": [
+        let schema = flattened(&json!({"oneOf": [
             {"type": "object", "description": "Show all.", "additionalProperties": false, "required": ["action"],
              "properties": {"action": {"type": "string", "const": "list"},
                             "name": {"type": "string", "description": "Only these."}}},
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn outputs_require_only_what_all_have_and_allow_what_any_allows() {
-        let schema = flattened(json!({"anyOf": [
+        let schema = flattened(&json!({"anyOf": [
             {"type": "object", "required": ["id", "count"],
              "properties": {"id": {"type": "string", "description": "One."}, "count": {"type": "integer"}}},
             {"type": "object", "required": ["id"],
@@ -195,6 +195,6 @@ mod tests {
     #[test]
     fn a_schema_without_alternatives_stays() {
         let schema = json!({"type": "object", "properties": {}});
-        assert_eq!(flattened(schema.clone()), schema);
+        assert_eq!(flattened(&schema), schema);
     }
 }
