@@ -5,8 +5,6 @@
 //! actions. Every tool has bounded results.
 
 mod alternatives;
-mod build;
-mod build_log;
 mod code;
 mod create;
 mod expose;

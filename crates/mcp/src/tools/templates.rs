@@ -1,11 +1,14 @@
 //! `manage_templates`, and what results have of a template.
 
+mod build;
+mod build_log;
+
 use sandboxd_client::{TemplateError, TemplateId, TemplateState, TemplateSteps, TemplateView, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::{self, BuildRequest};
-use super::build_log::{self, Built, ReadLog};
+use self::build::BuildRequest;
+use self::build_log::{Built, ReadLog};
 use super::page::{self, Limit, Offset};
 use super::reply::Reply;
 use super::schema::{self, Effect};

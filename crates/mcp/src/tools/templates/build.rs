@@ -12,11 +12,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::build_log::{self, Built, LONGEST_WAIT_S, Log, Stopped};
-use super::reply::Reply;
-use super::shared::Domains;
-use super::{Call, schema, templates};
+use super::{LONGEST_NAME, NAME_PATTERN};
 use crate::failure::Failure;
 use crate::session::MARK;
+use crate::tools::reply::Reply;
+use crate::tools::shared::Domains;
+use crate::tools::{Call, schema};
 
 const DEFAULT_WAIT_S: u64 = 60;
 const LONGEST_DOCKERFILE: usize = 256 << 10;
@@ -27,7 +28,7 @@ const LONGEST_COMMAND: usize = 65_536;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BuildRequest {
     /// The name, such as web.
-    #[schemars(length(max = templates::LONGEST_NAME), regex(pattern = templates::NAME_PATTERN))]
+    #[schemars(length(max = LONGEST_NAME), regex(pattern = NAME_PATTERN))]
     name: String,
     /// The text of the Dockerfile, with one FROM: an image, or the name of another template.
     #[schemars(length(min = 1, max = LONGEST_DOCKERFILE))]

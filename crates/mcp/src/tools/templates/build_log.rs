@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::output::Tail;
-use super::reply::Reply;
-use super::schema::id_pattern;
-use super::templates::Template;
-use super::{Call, parse_id, within};
+use super::Template;
 use crate::failure::Failure;
+use crate::tools::output::Tail;
+use crate::tools::reply::Reply;
+use crate::tools::schema::id_pattern;
+use crate::tools::{Call, parse_id, within};
 
 pub const LONGEST_WAIT_S: u64 = 300;
 const DEFAULT_WAIT_S: u64 = 10;
