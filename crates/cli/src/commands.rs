@@ -56,11 +56,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::cli::{Cli, Command};
-use crate::output;
+use crate::output::{self, OutputFormat};
 use crate::{completion, context};
 
 pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
-    let (global, json) = (&cli.global, cli.global.json);
+    let global = &cli.global;
+    let format = if global.json { OutputFormat::Json } else { OutputFormat::Plain };
     let client = || context::client(global);
     match cli.command {
         Command::Login(arguments) => login::login(global, arguments).await,
@@ -71,40 +72,40 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
             output::text(completion::script(shell))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run(arguments) => run::run(&client()?, json, arguments).await,
-        Command::Create(arguments) => create::create(&client()?, json, arguments).await,
-        Command::Exec(arguments) => exec::exec(&client()?, json, arguments).await,
-        Command::Code(arguments) => code::code(&client()?, json, arguments).await,
+        Command::Run(arguments) => run::run(&client()?, format, arguments).await,
+        Command::Create(arguments) => create::create(&client()?, format, arguments).await,
+        Command::Exec(arguments) => exec::exec(&client()?, format, arguments).await,
+        Command::Code(arguments) => code::code(&client()?, format, arguments).await,
         Command::Shell(arguments) => shell::shell(&client()?, arguments).await,
-        Command::Logs(arguments) => logs::logs(&client()?, json, &arguments).await,
-        Command::Kill(arguments) => kill::kill(&client()?, json, &arguments).await,
-        Command::Ls(arguments) => ls::ls(&client()?, json, &arguments).await,
-        Command::Images => images::images(&client()?, json).await,
-        Command::Info => info::info(&client()?, json).await,
-        Command::Usage => usage::usage(&client()?, json).await,
+        Command::Logs(arguments) => logs::logs(&client()?, format, &arguments).await,
+        Command::Kill(arguments) => kill::kill(&client()?, format, &arguments).await,
+        Command::Ls(arguments) => ls::ls(&client()?, format, &arguments).await,
+        Command::Images => images::images(&client()?, format).await,
+        Command::Info => info::info(&client()?, format).await,
+        Command::Usage => usage::usage(&client()?, format).await,
         Command::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
-        Command::Ps(arguments) => ps::ps(&client()?, json, &arguments).await,
-        Command::Top(arguments) => top::top(&client()?, json, &arguments).await,
-        Command::Network(command) => network::network(&client()?, json, command).await,
-        Command::Pause(arguments) => pause::pause(&client()?, json, &arguments).await,
-        Command::Resume(arguments) => resume::resume(&client()?, json, &arguments).await,
-        Command::Timeout(arguments) => timeout::timeout(&client()?, json, &arguments).await,
-        Command::Snapshot(command) => snapshot::snapshot(&client()?, json, command).await,
-        Command::Build(arguments) => build::build(&client()?, json, arguments).await,
-        Command::Template(command) => template::template(&client()?, json, command).await,
-        Command::Rollback(arguments) => rollback::rollback(&client()?, json, &arguments).await,
-        Command::Fork(arguments) => fork::fork(&client()?, json, arguments).await,
-        Command::Rm(arguments) => rm::rm(&client()?, json, arguments).await,
-        Command::Cp(arguments) => cp::cp(&client()?, json, &arguments).await,
-        Command::Events(arguments) => events::events(&client()?, json, &arguments).await,
-        Command::Key(command) => key::key(global, json, &command).await,
-        Command::Bench(arguments) => bench::bench(&client()?, json, &arguments).await,
-        Command::Ports(arguments) => ports::ports(&client()?, json, &arguments).await,
+        Command::Ps(arguments) => ps::ps(&client()?, format, &arguments).await,
+        Command::Top(arguments) => top::top(&client()?, format, &arguments).await,
+        Command::Network(command) => network::network(&client()?, format, command).await,
+        Command::Pause(arguments) => pause::pause(&client()?, format, &arguments).await,
+        Command::Resume(arguments) => resume::resume(&client()?, format, &arguments).await,
+        Command::Timeout(arguments) => timeout::timeout(&client()?, format, &arguments).await,
+        Command::Snapshot(command) => snapshot::snapshot(&client()?, format, command).await,
+        Command::Build(arguments) => build::build(&client()?, format, arguments).await,
+        Command::Template(command) => template::template(&client()?, format, command).await,
+        Command::Rollback(arguments) => rollback::rollback(&client()?, format, &arguments).await,
+        Command::Fork(arguments) => fork::fork(&client()?, format, arguments).await,
+        Command::Rm(arguments) => rm::rm(&client()?, format, arguments).await,
+        Command::Cp(arguments) => cp::cp(&client()?, format, &arguments).await,
+        Command::Events(arguments) => events::events(&client()?, format, &arguments).await,
+        Command::Key(command) => key::key(global, format, &command).await,
+        Command::Bench(arguments) => bench::bench(&client()?, format, &arguments).await,
+        Command::Ports(arguments) => ports::ports(&client()?, format, &arguments).await,
         Command::Expose(arguments) => {
             let certificate = context::certificate(global);
-            expose::expose(&client()?, json, certificate.as_deref(), &arguments).await
+            expose::expose(&client()?, format, certificate.as_deref(), &arguments).await
         }
-        Command::Unexpose(arguments) => unexpose::unexpose(&client()?, json, &arguments).await,
-        Command::Open(arguments) => open::open(&client()?, json, &arguments).await,
+        Command::Unexpose(arguments) => unexpose::unexpose(&client()?, format, &arguments).await,
+        Command::Open(arguments) => open::open(&client()?, format, &arguments).await,
     }
 }

@@ -1,9 +1,44 @@
-//! Standard output. A closed pipe (`sbx ls | head`) ends the program quietly.
+//! Standard output and its formats. A closed pipe (`sbx ls | head`) ends the program quietly.
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
+
+use crate::style::Paint;
+
+/// How a command prints its result; `--json` selects JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// Text for people, and the output of a command as it wrote it.
+    Plain,
+    /// One document, or one line per event.
+    Json,
+}
+
+impl OutputFormat {
+    /// Prints a result: the value as JSON, or the text of it, which `render` paints for standard output.
+    pub fn print(self, value: &impl Serialize, render: impl FnOnce(Paint) -> String) -> Result<ExitCode> {
+        match self {
+            Self::Plain => text(&render(Paint::of(&io::stdout())))?,
+            Self::Json => json(value)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Prints a result whose text is its id, or another single word.
+    pub fn print_id(self, value: &impl Serialize, id: &impl Display) -> Result<ExitCode> {
+        self.print(value, |_| format!("{id}\n"))
+    }
+
+    /// Prints a list whose text is the ids of its items, one per line.
+    pub fn print_ids<T: Serialize>(self, items: &[T], id: impl Fn(&T) -> String) -> Result<ExitCode> {
+        self.print(&items, |_| items.iter().map(|item| id(item) + "\n").collect())
+    }
+}
 
 /// Prints text.
 pub fn text(text: &str) -> Result<()> {

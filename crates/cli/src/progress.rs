@@ -31,12 +31,17 @@ struct Inner {
 }
 
 impl Progress {
-    pub fn new(name: &str, total: Option<u64>, quiet: bool) -> Self {
-        let is_shown = !quiet && io::stderr().is_terminal();
+    /// The progress of something with this name, and with this number of bytes if it is known.
+    pub fn new(name: &str, total: Option<u64>) -> Self {
         let name: String = name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         let inner =
             || Arc::new(Mutex::new(Inner { name, total, started: Instant::now(), shown: None, first: None }));
-        Self { inner: is_shown.then(inner) }
+        Self { inner: io::stderr().is_terminal().then(inner) }
+    }
+
+    /// Shows nothing.
+    pub fn none() -> Self {
+        Self { inner: None }
     }
 
     /// A callback for the client library.

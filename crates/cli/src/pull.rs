@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sandboxd_client::{Client, Code};
 
+use crate::output::OutputFormat;
 use crate::progress::Progress;
 
 /// Interval of the first requests, which count against the rate limit of the key.
@@ -27,8 +28,13 @@ pub struct Pull<'a> {
 }
 
 impl<'a> Pull<'a> {
-    pub fn new(client: &'a Client, image: &'a str, quiet: bool) -> Self {
-        Self { client, image, progress: Progress::new(image, None, quiet), requests: AtomicU32::new(0) }
+    /// Shows progress only beside plain output.
+    pub fn new(client: &'a Client, image: &'a str, format: OutputFormat) -> Self {
+        let progress = match format {
+            OutputFormat::Plain => Progress::new(image, None),
+            OutputFormat::Json => Progress::none(),
+        };
+        Self { client, image, progress, requests: AtomicU32::new(0) }
     }
 
     /// Whether the progress is shown.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::{Failure, SBX_FAILURE};
-use crate::output;
+use crate::output::{self, OutputFormat};
 
 /// The form in which results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub enum Form {
 
 impl Form {
     /// The form for a number of items.
-    pub fn of(json: bool, count: usize) -> Self {
-        match (json, count) {
-            (false, _) => Self::Lines,
-            (true, 1) => Self::Object,
-            (true, _) => Self::Array,
+    pub fn of(format: OutputFormat, count: usize) -> Self {
+        match (format, count) {
+            (OutputFormat::Plain, _) => Self::Lines,
+            (OutputFormat::Json, 1) => Self::Object,
+            (OutputFormat::Json, _) => Self::Array,
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cli::BenchArguments;
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::output::{self, OutputFormat};
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
@@ -26,7 +26,7 @@ struct Row {
     samples: Vec<Duration>,
 }
 
-pub async fn bench(client: &Client, as_json: bool, arguments: &BenchArguments) -> Result<ExitCode> {
+pub async fn bench(client: &Client, format: OutputFormat, arguments: &BenchArguments) -> Result<ExitCode> {
     ensure!(arguments.rounds > 0, "--rounds must be at least 1");
     let interrupt = Interrupt::listen()?;
     let sandbox = client.create(&arguments.image).timeout(LIFETIME).await?.terminate_on_drop();
@@ -37,13 +37,16 @@ pub async fn bench(client: &Client, as_json: bool, arguments: &BenchArguments) -
     sandbox.terminate().await?;
     let Some(rows) = measured else { return Ok(ExitCode::from(crate::interrupt::EXIT_CODE_SIGINT)) };
     let rows = rows?;
-    if as_json {
-        for row in &rows {
-            let (p50, p99) = (row.percentile(50), row.percentile(99));
-            output::json(&json!({"bench": row.name, "p50_ms": p50, "p99_ms": p99, "n": row.samples.len()}))?;
+    match format {
+        OutputFormat::Plain => output::text(&render(&rows))?,
+        OutputFormat::Json => {
+            for row in &rows {
+                let (p50, p99) = (row.percentile(50), row.percentile(99));
+                output::json(
+                    &json!({"bench": row.name, "p50_ms": p50, "p99_ms": p99, "n": row.samples.len()}),
+                )?;
+            }
         }
-    } else {
-        output::text(&render(&rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }

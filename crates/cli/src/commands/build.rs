@@ -11,50 +11,65 @@ use sandboxd_client::{BuildOutput, BuildTemplate, Client, TemplateState, Templat
 use super::command_line::env_variable;
 use crate::cli::BuildArguments;
 use crate::interrupt::Interrupt;
-use crate::output::{self, note};
+use crate::output::{self, OutputFormat, note};
 
 const STDIN: &str = "-";
 /// The context if none is given.
 const HERE: &str = ".";
 
-pub async fn build(client: &Client, json: bool, arguments: BuildArguments) -> Result<ExitCode> {
+pub async fn build(client: &Client, format: OutputFormat, arguments: BuildArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let accepted = request(client, &arguments)?.await?;
     let id = accepted.id.as_str();
     if arguments.detach {
-        return shown(&accepted, json).map(|()| ExitCode::SUCCESS);
+        return format.print_id(&accepted, &accepted.id);
     }
+    let log = if arguments.quiet { LogDisplay::Hidden } else { LogDisplay::beside(format) };
     let template = tokio::select! {
-        template = follow(client, id, !arguments.quiet && !json) => template?,
+        template = follow(client, id, log) => template?,
         code = interrupt.first() => {
             client.cancel_template(id).await?;
             return Ok(ExitCode::from(code));
         }
     };
     if template.state != TemplateState::Ready {
-        if json {
+        if format == OutputFormat::Json {
             output::json(&template)?;
         }
         let why = template.error.map_or_else(|| template.state.to_string(), |error| error.message);
         note(&format!("sbx: the build of '{}' failed: {why}", template.name));
         return Ok(ExitCode::FAILURE);
     }
-    shown(&template, json)?;
-    Ok(ExitCode::SUCCESS)
+    format.print_id(&template, &template.id)
 }
 
-fn shown(template: &TemplateView, json: bool) -> Result<()> {
-    if json { output::json(template) } else { output::text(&format!("{}\n", template.id)) }
+/// Whether the log of a build is printed, on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogDisplay {
+    Shown,
+    Hidden,
 }
 
-/// Prints the log on standard error, and returns the template.
-pub async fn follow(client: &Client, id: &str, prints: bool) -> Result<TemplateView> {
+impl LogDisplay {
+    /// Only people read the log.
+    pub fn beside(format: OutputFormat) -> Self {
+        match format {
+            OutputFormat::Plain => Self::Shown,
+            OutputFormat::Json => Self::Hidden,
+        }
+    }
+}
+
+/// Follows the log of a build to its end, and returns the template.
+pub async fn follow(client: &Client, id: &str, display: LogDisplay) -> Result<TemplateView> {
     let mut log = client.template_log(id);
     while let Some(event) = log.try_next().await? {
         if let BuildOutput::Done(template) = event {
             return Ok(*template);
         }
-        if prints && let Some(line) = line(&event) {
+        if display == LogDisplay::Shown
+            && let Some(line) = line(&event)
+        {
             // A closed standard error does not end the build.
             let _ = writeln!(std::io::stderr(), "{line}");
         }

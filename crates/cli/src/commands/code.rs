@@ -11,12 +11,12 @@ use super::code_results::Results;
 use super::command_line;
 use crate::cli::CodeArguments;
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::output::{self, OutputFormat};
 
 /// Exit code of code that raised an exception without an exit code of its own.
 const EXIT_CODE_RAISED: u8 = 1;
 
-pub async fn code(client: &Client, as_json: bool, arguments: CodeArguments) -> Result<ExitCode> {
+pub async fn code(client: &Client, format: OutputFormat, arguments: CodeArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let CodeArguments { id, language, context, env, timeout, output: dir, code } = arguments;
     let code = match code {
@@ -36,7 +36,7 @@ pub async fn code(client: &Client, as_json: bool, arguments: CodeArguments) -> R
         }
     }
     let ended = async {
-        if !as_json {
+        if format == OutputFormat::Plain {
             return show(run, Results::new(dir)).await;
         }
         let execution = run.await?;

@@ -9,10 +9,10 @@ use serde_json::json;
 use super::transfer::{Location, Source};
 use crate::cli::CpArguments;
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::output::{self, OutputFormat};
 use crate::progress::Progress;
 
-pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<ExitCode> {
+pub async fn cp(client: &Client, format: OutputFormat, arguments: &CpArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let (from, to) =
         (Location::find(client, &arguments.from).await?, Location::find(client, &arguments.to).await?);
@@ -27,7 +27,7 @@ pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<
     let work = async {
         let source = Source::find(from).await?;
         let (name, size) = source.name_and_size();
-        let progress = Progress::new(&name, size, arguments.quiet);
+        let progress = if arguments.quiet { Progress::none() } else { Progress::new(&name, size) };
         let copied = source.copy(to, &progress).await;
         progress.done();
         copied
@@ -36,7 +36,7 @@ pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<
         copied = work => copied?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     };
-    if json && !to_stdout {
+    if format == OutputFormat::Json && !to_stdout {
         output::json(&json!({
             "from": arguments.from.to_string_lossy(), "to": arguments.to.to_string_lossy(), "files": copied.files, "bytes": copied.bytes,
         }))?;

@@ -11,10 +11,10 @@ use super::creation::{Creation, CreationOptions, create_sandbox};
 use super::variables::variables;
 use crate::cli::CreateArguments;
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::output::{self, OutputFormat};
 use crate::units::time_text;
 
-pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> Result<ExitCode> {
+pub async fn create(client: &Client, format: OutputFormat, arguments: CreateArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let env = variables(&arguments.new.env_file, &arguments.new.env)?;
     let request = |client: &Client, image: &str| {
@@ -34,22 +34,19 @@ pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> 
         create
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
-    let options = CreationOptions { client, image, wait, quiet: json, interrupt: &interrupt };
+    let options = CreationOptions { client, image, wait, format, interrupt: &interrupt };
     let sandbox = match create_sandbox(options, request).await? {
         Creation::Sandbox(sandbox) => sandbox,
         Creation::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
-    if json {
-        output::json(&sandbox.known())?;
-    } else {
-        output::text(&format!("{}\n", sandbox.id()))?;
-        // For a person who has not set a time; scripts read standard error, too.
-        let is_told = arguments.timeout.is_none() && std::io::stderr().is_terminal();
-        if let Some(text) = sandbox.known().filter(|_| is_told).as_ref().and_then(end_text) {
-            output::note(&text);
-        }
+    let code = format.print_id(&sandbox.known(), sandbox.id())?;
+    // For a person who has not set a time; scripts read standard error, too.
+    let is_told =
+        format == OutputFormat::Plain && arguments.timeout.is_none() && std::io::stderr().is_terminal();
+    if let Some(text) = sandbox.known().filter(|_| is_told).as_ref().and_then(end_text) {
+        output::note(&text);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// When the sandbox will end, and what changes that. `None` if it is kept.

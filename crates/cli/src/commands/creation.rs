@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::snapshot_names::newest_snapshot;
 use crate::interrupt::Interrupt;
 use crate::limit_wait::{LIMIT_WAIT, Patience, announce, gave_up};
-use crate::output::note;
+use crate::output::{OutputFormat, note};
 use crate::pull::Pull;
 
 /// Delay between attempts if the service sends no `Retry-After`.
@@ -31,8 +31,8 @@ pub struct CreationOptions<'a> {
     pub image: &'a str,
     /// Limit given by the user.
     pub wait: Option<Duration>,
-    /// Show no progress.
-    pub quiet: bool,
+    /// Progress is shown only beside plain output.
+    pub format: OutputFormat,
     pub interrupt: &'a Interrupt,
 }
 
@@ -52,7 +52,7 @@ pub async fn create_sandbox(
     request: impl Fn(&Client, &str) -> Create,
 ) -> Result<Creation> {
     let (interrupt, client) = (options.interrupt, options.client.without_limit_waits());
-    let pull = Pull::new(&client, options.image, options.quiet);
+    let pull = Pull::new(&client, options.image, options.format);
     let begin = Instant::now();
     let mut since: Option<(Missing, Instant)> = None;
     let mut snapshot = None;

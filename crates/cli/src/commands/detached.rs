@@ -12,11 +12,11 @@ use anyhow::Result;
 use futures_util::future::{Either, select};
 use sandboxd_client::{Detached, Execute, SandboxState};
 
-use super::follow::{OutputFormat, follow_detached, print_stream};
+use super::follow::{follow_detached, print_stream};
 use super::input::Raw;
 use crate::cli::BUFFERED_MAX;
 use crate::interrupt::{EXIT_CODE_SIGINT, Interrupt};
-use crate::output;
+use crate::output::{self, OutputFormat};
 
 /// The default time limit of a command: the longest for which `run` needs no detached execution. The service's own default of a minute
 /// would kill builds and installations.

@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use crate::cli::EventsArguments;
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::output::{self, OutputFormat};
 use crate::style::{Paint, Tone};
 
 const DEFAULT_COUNT: usize = 100;
 const DEFAULT_COUNT_WITH_FOLLOW: usize = 10;
 const MAX_PAGE: usize = 100;
 
-pub async fn events(client: &Client, json: bool, arguments: &EventsArguments) -> Result<ExitCode> {
+pub async fn events(client: &Client, format: OutputFormat, arguments: &EventsArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let work = async {
         let sandbox = match &arguments.id {
@@ -27,9 +27,9 @@ pub async fn events(client: &Client, json: bool, arguments: &EventsArguments) ->
         // Subscribing before listing: otherwise events between the two would be missed.
         let live = if arguments.follow { Some(query()?.follow().await?) } else { None };
         let default = if arguments.follow { DEFAULT_COUNT_WITH_FOLLOW } else { DEFAULT_COUNT };
-        let last = list(query()?, arguments.last.unwrap_or(default), json).await?;
+        let last = list(query()?, arguments.last.unwrap_or(default), format).await?;
         match live {
-            Some(live) => follow(live, last, json).await,
+            Some(live) => follow(live, last, format).await,
             None => Ok(()),
         }
     };
@@ -51,7 +51,7 @@ fn query(client: &Client, sandbox: Option<&Sandbox>, arguments: &EventsArguments
 }
 
 /// Prints the newest `count` events, oldest first, and returns the id of the last one.
-async fn list(events: Events, count: usize, json: bool) -> Result<Option<EventId>> {
+async fn list(events: Events, count: usize, format: OutputFormat) -> Result<Option<EventId>> {
     if count == 0 {
         return Ok(None);
     }
@@ -59,24 +59,24 @@ async fn list(events: Events, count: usize, json: bool) -> Result<Option<EventId
     let newest = events.newest_first().page_size(page).stream().take(count);
     let mut found: Vec<RuntimeEvent> = newest.try_collect().await?;
     found.reverse();
-    found.iter().try_for_each(|event| print(event, json))?;
+    found.iter().try_for_each(|event| print(event, format))?;
     Ok(found.last().map(|event| event.id))
 }
 
-async fn follow(mut live: EventStream, last: Option<EventId>, json: bool) -> Result<()> {
+async fn follow(mut live: EventStream, last: Option<EventId>, format: OutputFormat) -> Result<()> {
     while let Some(event) = live.try_next().await? {
         if last.is_none_or(|last| event.id > last) {
-            print(&event, json)?;
+            print(&event, format)?;
         }
     }
     Ok(())
 }
 
-fn print(event: &RuntimeEvent, json: bool) -> Result<()> {
-    if json {
-        return output::text(&format!("{}\n", serde_json::to_string(event)?));
+fn print(event: &RuntimeEvent, format: OutputFormat) -> Result<()> {
+    match format {
+        OutputFormat::Plain => output::text(&line(event, Paint::of(&std::io::stdout()))),
+        OutputFormat::Json => output::text(&format!("{}\n", serde_json::to_string(event)?)),
     }
-    output::text(&line(event, Paint::of(&std::io::stdout())))
 }
 
 fn line(event: &RuntimeEvent, paint: Paint) -> String {

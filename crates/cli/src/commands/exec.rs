@@ -8,15 +8,15 @@ use serde_json::json;
 
 use super::command_line;
 use super::detached::{TIMEOUT, cancel, run_detached};
-use super::follow::{OutputFormat, follow, with_input};
+use super::follow::{follow, with_input};
 use super::input::Input;
 use super::session::{self, TerminalOptions};
 use super::variables::variables;
 use crate::cli::ExecArguments;
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::output::OutputFormat;
 
-pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> Result<ExitCode> {
+pub async fn exec(client: &Client, format: OutputFormat, arguments: ExecArguments) -> Result<ExitCode> {
     if arguments.tty {
         return exec_on_terminal(client, &arguments).await;
     }
@@ -36,7 +36,6 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         execute = execute.without_resume();
     }
     let running = &arguments.running;
-    let format = if as_json { OutputFormat::Json } else { OutputFormat::Plain };
     let input = tokio::select! {
         input = Input::read(running) => input?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
@@ -58,12 +57,8 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
                 return Ok(code);
             }
         }
-        if as_json {
-            output::json(&json!({ "executionId": started.id(), "sandboxId": started.sandbox().id() }))?;
-        } else {
-            output::text(&format!("{}\n", started.id()))?;
-        }
-        return Ok(ExitCode::SUCCESS);
+        let ids = json!({ "executionId": started.id(), "sandboxId": started.sandbox().id() });
+        return format.print_id(&ids, started.id());
     }
     let (execute, raw) = with_input(execute.timeout(TIMEOUT), running, input);
     if running.buffered {

@@ -9,18 +9,18 @@ use sandboxd_client::{Client, PortVisibility};
 
 use super::batch::{Form, ItemResult, for_each};
 use crate::cli::ExposeArguments;
-use crate::output;
+use crate::output::{self, OutputFormat};
 
 /// `certificate`: the file that sbx trusts, if there is one.
 pub async fn expose(
     client: &Client,
-    json: bool,
+    format: OutputFormat,
     certificate: Option<&Path>,
     arguments: &ExposeArguments,
 ) -> Result<ExitCode> {
     let sandbox = client.find(&arguments.id).await?;
-    let is_told = !json && std::io::stderr().is_terminal();
-    for_each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
+    let is_told = format == OutputFormat::Plain && std::io::stderr().is_terminal();
+    for_each(&arguments.ports, Form::of(format, arguments.ports.len()), async |port: &u16| {
         let mut expose = sandbox.expose(*port);
         if arguments.public {
             expose = expose.public();

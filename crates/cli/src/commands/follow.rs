@@ -13,20 +13,11 @@ use super::input::{Input, Raw};
 use crate::cli::Running;
 use crate::failure::SBX_FAILURE;
 use crate::interrupt::Interrupt;
-use crate::output::{self, note};
+use crate::output::{self, OutputFormat, note};
 
 const BUFFER: usize = 64 << 10;
 const REPLACED: &str =
     "sbx: the output has U+FFFD, which replaces bytes that are not UTF-8; 'sbx cp' copies files unchanged";
-
-/// How output is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputFormat {
-    /// As the command wrote it.
-    Plain,
-    /// One line of JSON per event.
-    Json,
-}
 
 /// Runs the command. A slow reader of the output slows the command, so no output is lost. On Ctrl-C the request is
 /// dropped, and the service kills the command.

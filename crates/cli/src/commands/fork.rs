@@ -7,9 +7,9 @@ use sandboxd_client::{Client, Sandbox};
 
 use super::command_line::env_variable;
 use crate::cli::ForkArguments;
-use crate::output;
+use crate::output::OutputFormat;
 
-pub async fn fork(client: &Client, json: bool, arguments: ForkArguments) -> Result<ExitCode> {
+pub async fn fork(client: &Client, format: OutputFormat, arguments: ForkArguments) -> Result<ExitCode> {
     let ForkArguments { id, count, env, name, metadata, memory } = arguments;
     let mut request = client.find(&id).await?.fork(count).memory(memory);
     for word in &env {
@@ -24,10 +24,6 @@ pub async fn fork(client: &Client, json: bool, arguments: ForkArguments) -> Resu
         request = request.metadata(key, value);
     }
     let forks = request.await?;
-    if json {
-        output::json(&forks.iter().map(Sandbox::known).collect::<Vec<_>>())?;
-    } else {
-        output::text(&forks.iter().map(|fork| format!("{}\n", fork.id())).collect::<String>())?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let known: Vec<_> = forks.iter().map(Sandbox::known).collect();
+    format.print(&known, |_| forks.iter().map(|fork| format!("{}\n", fork.id())).collect())
 }

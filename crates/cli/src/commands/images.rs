@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::{Client, ImageStatus, ImageView};
 
-use crate::output;
+use crate::output::OutputFormat;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
@@ -13,14 +13,9 @@ use crate::table::{age, plain, table};
 /// Length of a shortened digest: its algorithm and 12 digits.
 const SHORT_DIGEST_CHARS: usize = 19;
 
-pub async fn images(client: &Client, json: bool) -> Result<ExitCode> {
+pub async fn images(client: &Client, format: OutputFormat) -> Result<ExitCode> {
     let images = client.images().await?;
-    if json {
-        output::json(&images)?;
-    } else {
-        output::text(&render(&images, base::unix_ms(), Paint::of(&std::io::stdout())))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    format.print(&images, |paint| render(&images, base::unix_ms(), paint))
 }
 
 fn render(images: &[ImageView], now_ms: u64, paint: Paint) -> String {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::{Client, InfoView, LimitsView, RangeView};
 
-use crate::output;
+use crate::output::OutputFormat;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{Cell, plain, table};
@@ -14,14 +14,9 @@ use crate::units::{size_text, time_text};
 /// A longer time is no limit.
 const CENTURY_MS: u64 = 100 * 365 * 24 * 3_600_000;
 
-pub async fn info(client: &Client, json: bool) -> Result<ExitCode> {
+pub async fn info(client: &Client, format: OutputFormat) -> Result<ExitCode> {
     let info = client.info().await?;
-    if json {
-        output::json(&info)?;
-    } else {
-        output::text(&render(&info, Paint::of(&std::io::stdout())))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    format.print(&info, |paint| render(&info, paint))
 }
 
 fn render(info: &InfoView, paint: Paint) -> String {

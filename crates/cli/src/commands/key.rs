@@ -11,14 +11,15 @@ use serde_json::json;
 
 use super::batch::{Form, ItemResult, for_each};
 use crate::cli::{Global, KeyCommand, NewKey};
+use crate::context;
 use crate::failure::SBX_FAILURE;
-use crate::{context, output};
+use crate::output::{self, OutputFormat};
 
 const PROGRAM: &str = "sandboxd";
 /// The account of the first key that is created on a machine without one.
 const FIRST_ACCOUNT: &str = "local";
 
-pub async fn key(global: &Global, json: bool, command: &KeyCommand) -> Result<ExitCode> {
+pub async fn key(global: &Global, format: OutputFormat, command: &KeyCommand) -> Result<ExitCode> {
     if let Some(url) = context::url(global)?.filter(|url| !is_local(url)) {
         bail!(
             "keys are managed on the machine of the service, {url}; run 'sandboxd {}' there",
@@ -27,10 +28,10 @@ pub async fn key(global: &Global, json: bool, command: &KeyCommand) -> Result<Ex
     }
     let program = program()?;
     match command {
-        KeyCommand::Create(new) => create(global, json, &program, new, command).await,
+        KeyCommand::Create(new) => create(global, format, &program, new, command).await,
         KeyCommand::List { .. } => {
             let mut arguments = daemon_arguments(command, None);
-            arguments.extend(json.then(|| "--json".to_owned()));
+            arguments.extend((format == OutputFormat::Json).then(|| "--json".to_owned()));
             // sandboxd prints its own messages; the exit code of a failure is that of sbx.
             // starts: sandboxd
             let ended = Command::new(&program).args(arguments).status();
@@ -38,7 +39,7 @@ pub async fn key(global: &Global, json: bool, command: &KeyCommand) -> Result<Ex
             Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(SBX_FAILURE) })
         }
         KeyCommand::Revoke { ids } => {
-            for_each(ids, Form::of(json, ids.len()), async |id: &String| {
+            for_each(ids, Form::of(format, ids.len()), async |id: &String| {
                 let line = output_of(&program, &["key", "revoke", id]);
                 let line = line.with_context(|| format!("cannot revoke {id}"))?;
                 ItemResult::new(line, json!({"id": id, "revoked": true})).map(Some)
@@ -50,7 +51,7 @@ pub async fn key(global: &Global, json: bool, command: &KeyCommand) -> Result<Ex
 
 async fn create(
     global: &Global,
-    json: bool,
+    format: OutputFormat,
     program: &Path,
     new: &NewKey,
     command: &KeyCommand,
@@ -60,14 +61,13 @@ async fn create(
         None => account_of(context::client(global)).await?,
     };
     let key = output_of(program, &daemon_arguments(command, Some(&account)))?;
-    if json {
-        let scopes: Vec<&str> = new.scopes.split(',').map(str::trim).collect();
-        output::json(&json!({"key": key, "account": account, "scopes": scopes, "label": new.label}))?;
-    } else {
-        output::text(&format!("{key}\n"))?;
+    let scopes: Vec<&str> = new.scopes.split(',').map(str::trim).collect();
+    let value = json!({"key": key, "account": account, "scopes": scopes, "label": new.label});
+    let code = format.print_id(&value, &key)?;
+    if format == OutputFormat::Plain {
         output::note(&format!("sbx: the key belongs to the account '{account}'"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// The account of the key that sbx uses.

@@ -7,12 +7,13 @@ use sandboxd_client::Client;
 
 use super::batch::{Form, ItemResult, for_each};
 use crate::cli::KillArguments;
+use crate::output::OutputFormat;
 
-pub async fn kill(client: &Client, json: bool, arguments: &KillArguments) -> Result<ExitCode> {
+pub async fn kill(client: &Client, format: OutputFormat, arguments: &KillArguments) -> Result<ExitCode> {
     let KillArguments { id, executions, signal } = arguments;
     let sandbox = client.find(id).await?;
     let signal = signal.as_deref().map(signal_name);
-    for_each(executions, Form::of(json, executions.len()), async |execution: &String| {
+    for_each(executions, Form::of(format, executions.len()), async |execution: &String| {
         let execution = sandbox.execution(execution)?;
         let view = match &signal {
             None => execution.cancel().await?,

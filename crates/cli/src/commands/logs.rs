@@ -7,37 +7,38 @@ use anyhow::{Result, bail};
 use futures_util::StreamExt;
 use sandboxd_client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Output, Sandbox};
 
-use super::follow::{OutputFormat, Printer, follow_detached, has_replaced_bytes, report_replaced};
+use super::follow::{Printer, follow_detached, has_replaced_bytes, report_replaced};
 use crate::cli::LogsArguments;
 use crate::interrupt::Interrupt;
-use crate::output;
-use crate::style::{Paint, Tone};
+use crate::output::{self, OutputFormat};
+use crate::style::Tone;
 use crate::table::{age, plain, printable, table};
 
 /// Limit for the output in memory. The service keeps less at a time, but a command may print as fast as its output is
 /// read.
 const MAX_OUTPUT: usize = 64 << 20;
 
-pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Result<ExitCode> {
+pub async fn logs(client: &Client, format: OutputFormat, arguments: &LogsArguments) -> Result<ExitCode> {
     let sandbox = client.find(&arguments.id).await?;
     let execution = match &arguments.execution {
         Some(execution) => sandbox.execution(execution)?,
         None if arguments.follow => newest(&sandbox).await?,
-        None => return list(&sandbox, json).await,
+        None => return list(&sandbox, format).await,
     };
     if arguments.follow {
         let interrupt = Interrupt::listen()?;
         return tokio::select! {
-            done = follow(&execution, json) => done,
+            done = follow(&execution, format) => done,
             code = interrupt.first() => Ok(ExitCode::from(code)),
         };
     }
-    if json {
-        output::json(&all_output(&execution).await?)?;
-    } else {
-        return print(&execution).await;
+    match format {
+        OutputFormat::Plain => print(&execution).await,
+        OutputFormat::Json => {
+            output::json(&all_output(&execution).await?)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The execution of the newest command, which is named on standard error. A terminal is not followed: 'sbx shell --attach' attaches to it.
@@ -81,8 +82,7 @@ async fn all_output(execution: &Detached) -> Result<ExecutionOutput> {
 }
 
 /// Follows the output to the end of the command. Returns the exit code of the command, as `exec` does.
-async fn follow(execution: &Detached, json: bool) -> Result<ExitCode> {
-    let format = if json { OutputFormat::Json } else { OutputFormat::Plain };
+async fn follow(execution: &Detached, format: OutputFormat) -> Result<ExitCode> {
     let (mut printer, mut output) = (Printer::new(format), follow_detached(execution, format));
     while let Some(event) = output.next().await {
         let event = event?;
@@ -95,16 +95,12 @@ async fn follow(execution: &Detached, json: bool) -> Result<ExitCode> {
     bail!("the output ended before the command did")
 }
 
-async fn list(sandbox: &Sandbox, json: bool) -> Result<ExitCode> {
+async fn list(sandbox: &Sandbox, format: OutputFormat) -> Result<ExitCode> {
     let all = sandbox.executions().await?;
-    if json {
-        output::json(&all)?;
-    } else {
+    format.print(&all, |paint| {
         let rows: Vec<_> = all.iter().map(row).collect();
-        let heading = ["EXECUTION", "STATE", "EXIT", "TOOK", "COMMAND"];
-        output::text(&table(heading, &rows, Paint::of(&io::stdout())))?;
-    }
-    Ok(ExitCode::SUCCESS)
+        table(["EXECUTION", "STATE", "EXIT", "TOOK", "COMMAND"], &rows, paint)
+    })
 }
 
 fn row(view: &ExecutionView) -> [(String, Tone); 5] {

@@ -7,7 +7,7 @@ use sandboxd_client::{Client, List, SandboxItem, SandboxState};
 
 use super::merged_lists::merge;
 use crate::cli::LsArguments;
-use crate::output;
+use crate::output::OutputFormat;
 use crate::style::{Paint, Tone};
 use crate::table::{Cell, age, plain, table};
 use crate::units::size_text;
@@ -15,17 +15,13 @@ use crate::units::size_text;
 const HEADING: [&str; 10] =
     ["ID", "NAME", "IMAGE", "ISOLATION", "STATE", "AGE", "EXPIRES", "CPU", "MEMORY", "DISK"];
 
-pub async fn ls(client: &Client, json: bool, arguments: &LsArguments) -> Result<ExitCode> {
+pub async fn ls(client: &Client, format: OutputFormat, arguments: &LsArguments) -> Result<ExitCode> {
     let items = list_sandboxes(client, arguments).await?;
-    if json {
-        output::json(&items)?;
-    } else if arguments.quiet {
-        output::text(&items.iter().map(|item| format!("{}\n", item.id)).collect::<String>())?;
-    } else {
-        let render = if arguments.wide { render_wide } else { render };
-        output::text(&render(&items, base::unix_ms(), Paint::of(&std::io::stdout())))?;
+    if arguments.quiet {
+        return format.print_ids(&items, |item| item.id.to_string());
     }
-    Ok(ExitCode::SUCCESS)
+    let render = if arguments.wide { render_wide } else { render };
+    format.print(&items, |paint| render(&items, base::unix_ms(), paint))
 }
 
 async fn list_sandboxes(client: &Client, arguments: &LsArguments) -> Result<Vec<SandboxItem>> {

@@ -9,14 +9,14 @@ use anyhow::{Result, bail, ensure};
 use sandboxd_client::{Client, EgressDefault, EgressPolicy, NetworkView, SandboxView};
 
 use crate::cli::NetworkCommand;
-use crate::output;
+use crate::output::OutputFormat;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
-pub async fn network(client: &Client, json: bool, command: NetworkCommand) -> Result<ExitCode> {
+pub async fn network(client: &Client, format: OutputFormat, command: NetworkCommand) -> Result<ExitCode> {
     let view = match command {
-        NetworkCommand::Show { id } => return show(client, json, &id).await,
+        NetworkCommand::Show { id } => return show(client, format, &id).await,
         NetworkCommand::Allow { id, all: true, .. } => client.find(&id).await?.set_egress(open()).await?,
         NetworkCommand::Allow { id, targets, only: true, .. } => {
             client.find(&id).await?.set_egress(with_allowed(offline(), &targets)?).await?
@@ -29,22 +29,12 @@ pub async fn network(client: &Client, json: bool, command: NetworkCommand) -> Re
         }
         NetworkCommand::Offline { id } => client.find(&id).await?.set_egress(offline()).await?,
     };
-    if json {
-        output::json(&view.network)?;
-    } else {
-        output::text(&format!("{}\n", view.id))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    format.print_id(&view.network, &view.id)
 }
 
-async fn show(client: &Client, json: bool, id: &str) -> Result<ExitCode> {
+async fn show(client: &Client, format: OutputFormat, id: &str) -> Result<ExitCode> {
     let view = client.find(id).await?.network().await?;
-    if json {
-        output::json(&view)?;
-    } else {
-        output::text(&render(&view, Paint::of(&std::io::stdout())))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    format.print(&view, |paint| render(&view, paint))
 }
 
 async fn change(

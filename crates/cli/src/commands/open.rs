@@ -10,20 +10,19 @@ use sandboxd_client::{Client, PortVisibility};
 use serde_json::json;
 
 use crate::cli::OpenArguments;
-use crate::output;
+use crate::output::OutputFormat;
 
-pub async fn open(client: &Client, json: bool, arguments: &OpenArguments) -> Result<ExitCode> {
+pub async fn open(client: &Client, format: OutputFormat, arguments: &OpenArguments) -> Result<ExitCode> {
     let url = match (&arguments.id, arguments.port) {
         (Some(id), Some(port)) => port_url(client, id, port, arguments).await?,
         _ => format!("{}/docs", client.url()),
     };
-    if json {
-        output::json(&json!({ "url": url }))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    output::text(&format!("{url}\n"))?;
+    format.print_id(&json!({ "url": url }), &url)?;
     let shown_by = |name: &str| std::env::var_os(name).is_some();
-    if std::io::stdout().is_terminal() && (shown_by("DISPLAY") || shown_by("WAYLAND_DISPLAY")) {
+    if format == OutputFormat::Plain
+        && std::io::stdout().is_terminal()
+        && (shown_by("DISPLAY") || shown_by("WAYLAND_DISPLAY"))
+    {
         // Without a browser the user has the URL.
         let _ = Command::new("xdg-open").arg(&url).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }

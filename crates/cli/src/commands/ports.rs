@@ -6,18 +6,13 @@ use anyhow::Result;
 use sandboxd_client::{Client, Port, PortVisibility};
 
 use crate::cli::ProbeArguments;
-use crate::output;
+use crate::output::OutputFormat;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
-pub async fn ports(client: &Client, json: bool, arguments: &ProbeArguments) -> Result<ExitCode> {
+pub async fn ports(client: &Client, format: OutputFormat, arguments: &ProbeArguments) -> Result<ExitCode> {
     let ports = client.find(&arguments.id).await?.ports().await?;
-    if json {
-        output::json(&ports)?;
-    } else {
-        output::text(&render(&ports, Paint::of(&std::io::stdout())))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    format.print(&ports, |paint| render(&ports, paint))
 }
 
 fn render(ports: &[Port], paint: Paint) -> String {

@@ -7,22 +7,18 @@ use sandboxd_client::Client;
 use serde_json::json;
 
 use crate::cli::ProbeArguments;
-use crate::output;
+use crate::output::OutputFormat;
 use crate::probe::{Process, take_snapshot};
-use crate::style::{Paint, Tone};
+use crate::style::Tone;
 use crate::table::{age, plain, table};
 
-pub async fn ps(client: &Client, json: bool, arguments: &ProbeArguments) -> Result<ExitCode> {
+pub async fn ps(client: &Client, format: OutputFormat, arguments: &ProbeArguments) -> Result<ExitCode> {
     let snapshot = take_snapshot(client, &arguments.id).await?;
-    if json {
-        let all: Vec<_> = snapshot.processes.iter().map(as_json).collect();
-        output::json(&all)?;
-    } else {
+    let all: Vec<_> = snapshot.processes.iter().map(as_json).collect();
+    format.print(&all, |paint| {
         let rows: Vec<_> = snapshot.processes.iter().map(row).collect();
-        let heading = ["PID", "PARENT", "USER", "STATE", "MEMORY", "AGE", "COMMAND"];
-        output::text(&table(heading, &rows, Paint::of(&std::io::stdout())))?;
-    }
-    Ok(ExitCode::SUCCESS)
+        table(["PID", "PARENT", "USER", "STATE", "MEMORY", "AGE", "COMMAND"], &rows, paint)
+    })
 }
 
 fn as_json(process: &Process) -> serde_json::Value {

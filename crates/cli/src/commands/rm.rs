@@ -10,12 +10,16 @@ use serde_json::{Value, json};
 use super::batch::{Form, ItemResult, for_each};
 use super::merged_lists::merge;
 use crate::cli::RmArguments;
-use crate::output::note;
+use crate::output::{OutputFormat, note};
 
-pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<ExitCode> {
+pub async fn rm(client: &Client, format: OutputFormat, arguments: RmArguments) -> Result<ExitCode> {
     let may_be_gone = arguments.all || arguments.force;
     let ids = if arguments.all { live_ids(client).await? } else { arguments.ids };
-    let form = if json && arguments.all { Form::Array } else { Form::of(json, ids.len()) };
+    // Of all sandboxes there may be one only.
+    let form = match format {
+        OutputFormat::Json if arguments.all => Form::Array,
+        format => Form::of(format, ids.len()),
+    };
     let terminated_before = RefCell::new(Vec::new());
     let code = for_each(&ids, form, async |id: &String| {
         let ended = async {

@@ -7,16 +7,15 @@ use sandboxd_client::Client;
 
 use super::snapshot_names::snapshot_of;
 use crate::cli::RollbackArguments;
-use crate::output;
+use crate::output::OutputFormat;
 
-pub async fn rollback(client: &Client, json: bool, arguments: &RollbackArguments) -> Result<ExitCode> {
+pub async fn rollback(
+    client: &Client,
+    format: OutputFormat,
+    arguments: &RollbackArguments,
+) -> Result<ExitCode> {
     let sandbox = client.find(&arguments.id).await?;
     let snapshot = snapshot_of(client, &sandbox, &arguments.snapshot).await?;
     let view = sandbox.rollback(&snapshot).await?;
-    if json {
-        output::json(&view)?;
-    } else {
-        output::text(&format!("{}\n", view.id))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    format.print_id(&view, &view.id)
 }

@@ -13,7 +13,7 @@ use super::command_line;
 use super::creation::{Creation, CreationOptions, create_sandbox, remove};
 use super::detached::{TIMEOUT, run_detached};
 use super::end;
-use super::follow::{OutputFormat, follow, with_input};
+use super::follow::{follow, with_input};
 use super::input::Input;
 use super::session::{self, SessionEnd, TerminalOptions};
 use super::variables::variables;
@@ -21,6 +21,7 @@ use super::volume::CopiedVolume;
 use crate::cli::RunArguments;
 use crate::failure::{Failure, SBX_FAILURE};
 use crate::interrupt::Interrupt;
+use crate::output::OutputFormat;
 
 /// Lifetime of the sandbox beyond the time limit of the command, so that it ends even if sbx is killed.
 const GRACE: Duration = Duration::from_secs(60);
@@ -29,7 +30,7 @@ const COPY_TIME: Duration = Duration::from_secs(4 * 60 * 60);
 /// The service's limit for the lifetime of a sandbox.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result<ExitCode> {
+pub async fn run(client: &Client, format: OutputFormat, arguments: RunArguments) -> Result<ExitCode> {
     if arguments.tty {
         session::check_terminal()?;
     }
@@ -47,13 +48,13 @@ pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result
         create.timeout(lifetime).idle_timeout(Duration::ZERO)
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
-    let options = CreationOptions { client, image, wait, quiet: json, interrupt: &interrupt };
+    let options = CreationOptions { client, image, wait, format, interrupt: &interrupt };
     let sandbox = match create_sandbox(options, request).await? {
         // With the client that waits for limits.
         Creation::Sandbox(sandbox) => client.sandbox(sandbox.id().as_str())?,
         Creation::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
-    let result = run_in(&sandbox, json, &arguments, input, &interrupt).await;
+    let result = run_in(&sandbox, format, &arguments, input, &interrupt).await;
     remove(&sandbox).await;
     result
 }
@@ -75,7 +76,7 @@ fn lifetime(arguments: &RunArguments) -> Duration {
 
 async fn run_in(
     sandbox: &Sandbox,
-    json: bool,
+    format: OutputFormat,
     arguments: &RunArguments,
     input: Input,
     interrupt: &Interrupt,
@@ -92,7 +93,6 @@ async fn run_in(
     let execute = sandbox.execute(command_line::bash_command(&arguments.command)).timeout(TIMEOUT);
     let running = &arguments.running;
     let (execute, raw) = with_input(execute, running, input);
-    let format = if json { OutputFormat::Json } else { OutputFormat::Plain };
     // A detached execution can send Ctrl-C to the command, which a user on a terminal expects; one request loses no
     // output, which matters for a file or pipe. Streamed input and long time limits require a detached execution.
     let detached = std::io::stdout().is_terminal() || raw.is_some() || running.is_long();

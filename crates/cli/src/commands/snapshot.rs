@@ -8,12 +8,12 @@ use sandboxd_client::{Client, SnapshotView};
 use super::batch::{Form, ItemResult, for_each};
 use super::snapshot_names::only_snapshot;
 use crate::cli::SnapshotCommand;
-use crate::output;
+use crate::output::OutputFormat;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
-pub async fn snapshot(client: &Client, json: bool, command: SnapshotCommand) -> Result<ExitCode> {
+pub async fn snapshot(client: &Client, format: OutputFormat, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
         SnapshotCommand::Create { id, name, metadata, memory } => {
             let mut request = client.find(&id).await?.snapshot().memory(memory);
@@ -24,26 +24,17 @@ pub async fn snapshot(client: &Client, json: bool, command: SnapshotCommand) -> 
                 request = request.metadata(key, value);
             }
             let taken = request.await?;
-            if json {
-                output::json(&taken)?;
-            } else {
-                output::text(&format!("{}\n", taken.id))?;
-            }
-            Ok(ExitCode::SUCCESS)
+            format.print_id(&taken, &taken.id)
         }
         SnapshotCommand::Ls { sandbox, name, metadata, quiet } => {
             let found = list(client, sandbox.as_deref(), name, metadata).await?;
-            if json {
-                output::json(&found)?;
-            } else if quiet {
-                output::text(&found.iter().map(|snapshot| format!("{}\n", snapshot.id)).collect::<String>())?;
-            } else {
-                output::text(&render(&found, base::unix_ms(), Paint::of(&std::io::stdout())))?;
+            if quiet {
+                return format.print_ids(&found, |snapshot| snapshot.id.to_string());
             }
-            Ok(ExitCode::SUCCESS)
+            format.print(&found, |paint| render(&found, base::unix_ms(), paint))
         }
         SnapshotCommand::Rm { ids } => {
-            for_each(&ids, Form::of(json, ids.len()), async |id: &String| {
+            for_each(&ids, Form::of(format, ids.len()), async |id: &String| {
                 let id = only_snapshot(client, id).await?;
                 let deleted = client.delete_snapshot(&id).await?;
                 ItemResult::new(id, deleted).map(Some)

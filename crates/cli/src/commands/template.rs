@@ -6,43 +6,39 @@ use anyhow::{Result, bail};
 use sandboxd_client::{Client, TemplateId, TemplateState, TemplateView};
 
 use super::batch::{Form, ItemResult, for_each};
-use super::build;
+use super::build::{self, LogDisplay};
 use crate::cli::TemplateCommand;
-use crate::output;
+use crate::output::{self, OutputFormat};
 use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
-pub async fn template(client: &Client, json: bool, command: TemplateCommand) -> Result<ExitCode> {
+pub async fn template(client: &Client, format: OutputFormat, command: TemplateCommand) -> Result<ExitCode> {
     match command {
         TemplateCommand::List { name, metadata, quiet } => {
             let found = list(client, name, metadata).await?;
-            if json {
-                output::json(&found)?;
-            } else if quiet {
-                output::text(&found.iter().map(|template| format!("{}\n", template.id)).collect::<String>())?;
-            } else {
-                output::text(&render(&found, base::unix_ms(), Paint::of(&std::io::stdout())))?;
+            if quiet {
+                return format.print_ids(&found, |template| template.id.to_string());
             }
-            Ok(ExitCode::SUCCESS)
+            format.print(&found, |paint| render(&found, base::unix_ms(), paint))
         }
         TemplateCommand::Logs { id } => {
-            let template = build::follow(client, &id, !json).await?;
-            if json {
+            let template = build::follow(client, &id, LogDisplay::beside(format)).await?;
+            if format == OutputFormat::Json {
                 output::json(&template)?;
             }
             let is_ready = template.state == TemplateState::Ready;
             Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         TemplateCommand::Cancel { ids } => {
-            for_each(&ids, Form::of(json, ids.len()), async |id: &String| {
+            for_each(&ids, Form::of(format, ids.len()), async |id: &String| {
                 ItemResult::new(id, client.cancel_template(id).await?).map(Some)
             })
             .await
         }
         TemplateCommand::Rm { ids } => {
             let ids = with_versions(client, ids).await?;
-            for_each(&ids, Form::of(json, ids.len()), async |id: &String| {
+            for_each(&ids, Form::of(format, ids.len()), async |id: &String| {
                 ItemResult::new(id, client.delete_template(id).await?).map(Some)
             })
             .await

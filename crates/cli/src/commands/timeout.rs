@@ -7,10 +7,15 @@ use sandboxd_client::Client;
 
 use super::batch::{Form, ItemResult, for_each};
 use crate::cli::TimeoutArguments;
+use crate::output::OutputFormat;
 
-pub async fn timeout(client: &Client, json: bool, arguments: &TimeoutArguments) -> Result<ExitCode> {
+pub async fn timeout(
+    client: &Client,
+    format: OutputFormat,
+    arguments: &TimeoutArguments,
+) -> Result<ExitCode> {
     let TimeoutArguments { timeout, ids } = arguments;
-    for_each(ids, Form::of(json, ids.len()), async |id: &String| {
+    for_each(ids, Form::of(format, ids.len()), async |id: &String| {
         let view = client.find(id).await?.set_timeout(*timeout).await?;
         ItemResult::new(id, view).map(Some)
     })

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use sandboxd_client::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ps::memory;
 use crate::cli::TopArguments;
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::output::OutputFormat;
 use crate::probe::{Snapshot, shares, take_snapshot};
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
@@ -19,7 +19,7 @@ use crate::table::{plain, table};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const ROWS: usize = 30;
 
-pub async fn top(client: &Client, as_json: bool, arguments: &TopArguments) -> Result<ExitCode> {
+pub async fn top(client: &Client, format: OutputFormat, arguments: &TopArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let terminal = std::io::stdout().is_terminal();
     let mut refreshes = arguments.refreshes.or((!terminal).then_some(1));
@@ -30,29 +30,23 @@ pub async fn top(client: &Client, as_json: bool, arguments: &TopArguments) -> Re
             _ = interrupt.first() => return Ok(ExitCode::SUCCESS),
         }
         let after = take_snapshot(client, &arguments.id).await?;
-        if as_json {
-            json_line(&before, &after)?;
-        } else {
-            let clear = if terminal { CLEAR } else { "" };
-            output::text(&format!("{clear}{}", render(&before, &after, Paint::of(&std::io::stdout()))))?;
-        }
+        let clear = if terminal { CLEAR } else { "" };
+        format
+            .print(&json_of(&before, &after), |paint| format!("{clear}{}", render(&before, &after, paint)))?;
         before = after;
         refreshes = refreshes.map(|left| left - 1);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn json_line(before: &Snapshot, after: &Snapshot) -> Result<()> {
+fn json_of(before: &Snapshot, after: &Snapshot) -> Value {
     let shares = shares(before, after);
-    let all: Vec<_> = after
-        .processes
-        .iter()
-        .map(|process| {
-            let (pid, command, memory_kb) = (process.pid, &process.command, process.memory_kb);
-            json!({"pid": pid, "cpuPercent": shares.get(&pid), "memoryKb": memory_kb, "command": command})
-        })
-        .collect();
-    output::json(&all)
+    let all = after.processes.iter();
+    all.map(|process| {
+        let (pid, command, memory_kb) = (process.pid, &process.command, process.memory_kb);
+        json!({"pid": pid, "cpuPercent": shares.get(&pid), "memoryKb": memory_kb, "command": command})
+    })
+    .collect()
 }
 
 fn render(before: &Snapshot, after: &Snapshot, paint: Paint) -> String {

@@ -7,10 +7,15 @@ use sandboxd_client::Client;
 
 use super::batch::{Form, ItemResult, for_each};
 use crate::cli::UnexposeArguments;
+use crate::output::OutputFormat;
 
-pub async fn unexpose(client: &Client, json: bool, arguments: &UnexposeArguments) -> Result<ExitCode> {
+pub async fn unexpose(
+    client: &Client,
+    format: OutputFormat,
+    arguments: &UnexposeArguments,
+) -> Result<ExitCode> {
     let sandbox = client.find(&arguments.id).await?;
-    for_each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
+    for_each(&arguments.ports, Form::of(format, arguments.ports.len()), async |port: &u16| {
         let closed = sandbox.close_port(*port).await?;
         ItemResult::new(closed.port, &closed).map(Some)
     })

@@ -5,20 +5,15 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::{Client, QuotaView, UsageView};
 
-use crate::output;
+use crate::output::OutputFormat;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 use crate::units::rounded_size_text;
 
-pub async fn usage(client: &Client, json: bool) -> Result<ExitCode> {
+pub async fn usage(client: &Client, format: OutputFormat) -> Result<ExitCode> {
     let usage = client.usage().await?;
-    if json {
-        output::json(&usage)?;
-    } else {
-        output::text(&render(&usage, Paint::of(&std::io::stdout())))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    format.print(&usage, |paint| render(&usage, paint))
 }
 
 fn render(usage: &UsageView, paint: Paint) -> String {

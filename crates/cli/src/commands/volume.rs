@@ -93,5 +93,5 @@ impl<'a> CopiedVolume<'a> {
 
 fn progress_of(volume: &Volume, size: Option<u64>) -> Progress {
     let name = volume.local.file_name().unwrap_or(volume.local.as_os_str());
-    Progress::new(&name.to_string_lossy(), size, false)
+    Progress::new(&name.to_string_lossy(), size)
 }
