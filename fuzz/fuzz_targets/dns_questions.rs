@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use egress::dns::{ParsedMessage, Reply, read};
+use egress::dns::{ParsedMessage, DnsReply, read};
 use hickory_proto::op::{Message, MessageType, ResponseCode};
 use hickory_proto::rr::{RData, Record};
 use libfuzzer_sys::fuzz_target;
@@ -19,12 +19,12 @@ fuzz_target!(|bytes: &[u8]| {
         }
         ParsedMessage::Question(question, envelope) => {
             let address = |last| RData::A(Ipv4Addr::new(192, 0, 2, last).into());
-            let reply = Reply {
+            let reply = DnsReply {
                 answers: (0..200)
                     .map(|last| Record::from_rdata(question.name.clone(), 60, address(last)))
                     .collect(),
                 why: Some((15, "a text".to_owned())),
-                ..Reply::of(ResponseCode::NoError)
+                ..DnsReply::of(ResponseCode::NoError)
             };
             for room in [envelope.datagram_room(), usize::from(u16::MAX)] {
                 let bytes = envelope.encode_reply(reply.clone(), room).expect("a part of it fits"); // a failure is what the fuzzer looks for

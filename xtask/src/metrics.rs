@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::tidy::source::{self, Rust, Source};
+use crate::tidy::source::{self, Rust, SourceFile};
 use figures::Figures;
 
 /// What `cargo xtask metrics` does besides printing the figures.
@@ -75,7 +75,7 @@ impl<'a> MetricsOptions<'a> {
 /// Prints the figures of the repository at `root`. Compares before it saves, so that both options may name one file.
 pub fn run(root: &Path, options: MetricsOptions<'_>) -> Result<ExitCode> {
     let sources = source::load(root)?;
-    let rust: Vec<Rust<'_>> = sources.iter().filter_map(Source::rust).collect();
+    let rust: Vec<Rust<'_>> = sources.iter().filter_map(SourceFile::rust).collect();
     let figures = Figures::of(&rust);
     println!("{}", report::table(&figures));
     if let Some(file) = options.compare {

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use source::{Rust, Source};
+use source::{Rust, SourceFile};
 
 /// Where a rule is broken and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +53,7 @@ impl fmt::Display for Violation {
 /// Checks the repository at `root` and prints a line for each violation.
 pub fn run(root: &Path) -> Result<ExitCode> {
     let sources = source::load(root)?;
-    let rust: Vec<Rust<'_>> = sources.iter().filter_map(Source::rust).collect();
+    let rust: Vec<Rust<'_>> = sources.iter().filter_map(SourceFile::rust).collect();
     let mut found = Vec::new();
     for file in &rust {
         found.extend(sizes::check(file));
@@ -92,6 +92,6 @@ pub fn run(root: &Path) -> Result<ExitCode> {
 }
 
 /// The text of a file by its path.
-fn text_of<'a>(sources: &'a [Source], path: &str) -> Option<&'a str> {
+fn text_of<'a>(sources: &'a [SourceFile], path: &str) -> Option<&'a str> {
     sources.iter().find(|s| s.path == path).map(|s| s.text.as_str())
 }

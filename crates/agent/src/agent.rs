@@ -19,7 +19,7 @@ use crate::error::{BootError, Never};
 use crate::exec::Exec;
 use crate::link::{Link, LinkPhase};
 use crate::ops::Ops;
-use crate::poll::{BATCH, Interest, Poll, Ready, Role, Token};
+use crate::poll::{BATCH, Interest, Poll, PollToken, Ready, Role};
 use crate::reaper;
 use crate::spawn::Spawner;
 use crate::stdio::Drains;
@@ -28,7 +28,7 @@ use crate::tree::{Proc, Round};
 /// How long the agent is idle before it returns memory to the kernel.
 const IDLE: Duration = Duration::from_millis(500);
 /// The descriptor that reports ended children.
-const SIGNALS: Token = Token { serial: 0, role: Role::Signals };
+const SIGNALS: PollToken = PollToken { serial: 0, role: Role::Signals };
 /// Most reads of the link in one turn.
 const LINK_READS: usize = 4;
 
@@ -43,7 +43,7 @@ pub struct Agent {
     pub(crate) proc: Proc,
     signals: OwnedFd,
     /// Sources with something to read and credit to send it.
-    queue: VecDeque<Token>,
+    queue: VecDeque<PollToken>,
     /// Reported ends in the send buffer: stream position, serial.
     reported_ends: VecDeque<(u64, u64)>,
     serials: u64,
@@ -107,7 +107,7 @@ impl Agent {
     }
 
     /// Puts a source in the queue, if it is not there yet.
-    pub(crate) fn enqueue(&mut self, token: Token) {
+    pub(crate) fn enqueue(&mut self, token: PollToken) {
         let source = match token.role {
             Role::Stdout => self.ops.exec(token.serial).and_then(|exec| exec.source(Channel::Stdout)),
             Role::Stderr => self.ops.exec(token.serial).and_then(|exec| exec.source(Channel::Stderr)),
@@ -124,7 +124,7 @@ impl Agent {
     pub(crate) fn follow(&mut self, serial: u64, next: Next) {
         match next {
             Next::Wait => {}
-            Next::Run => self.enqueue(Token { serial, role: Role::Socket }),
+            Next::Run => self.enqueue(PollToken { serial, role: Role::Socket }),
             Next::Remove => self.ops.remove(serial),
         }
     }
@@ -177,8 +177,8 @@ impl Agent {
             }
         });
         for serial in ended {
-            self.enqueue(Token { serial, role: Role::Stdout });
-            self.enqueue(Token { serial, role: Role::Stderr });
+            self.enqueue(PollToken { serial, role: Role::Stdout });
+            self.enqueue(PollToken { serial, role: Role::Stderr });
             self.settle(serial);
         }
     }
@@ -246,7 +246,7 @@ impl Agent {
         while let Some((stream, first)) = self.connector.take(Instant::now()) {
             self.link_down();
             let serial = self.serial();
-            if self.poll.add(&stream, Token { serial, role: Role::Link }, Interest::Both).is_ok() {
+            if self.poll.add(&stream, PollToken { serial, role: Role::Link }, Interest::Both).is_ok() {
                 self.link.up(stream, serial, first);
             } else {
                 self.connector.lost(Instant::now());

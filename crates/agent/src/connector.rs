@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::BootError;
-use crate::poll::{Interest, Poll, Role, Token};
+use crate::poll::{Interest, Poll, PollToken, Role};
 
 /// Pause between two attempts to connect while the host is about to listen: after a start, and after stored processes continue,
 /// which takes seconds on a busy host.
@@ -79,7 +79,7 @@ impl Connector {
     pub fn register(&self, poll: &Poll) -> Result<(), Errno> {
         match self {
             Self::Listen(socket) => {
-                poll.add(socket, Token { serial: 0, role: Role::Connector }, Interest::LevelRead)
+                poll.add(socket, PollToken { serial: 0, role: Role::Connector }, Interest::LevelRead)
             }
             Self::Connect(_) => Ok(()),
         }

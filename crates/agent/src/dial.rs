@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::link::OutBuf;
-use crate::poll::{Interest, Poll, Role, Token};
-use crate::stdio::{Kind, Progress, Sink, Source};
+use crate::poll::{Interest, Poll, PollToken, Role};
+use crate::stdio::{OutputSource, ReadProgress, Sink, SinkKind};
 
 /// Bytes the host may send before the program inside has read them.
 const WINDOW: u32 = 256 * 1024;
@@ -29,9 +29,9 @@ pub enum Next {
     Remove,
 }
 
-enum State {
+enum DialState {
     Connecting { fd: Rc<OwnedFd>, to: IpAddr },
-    Open { source: Option<Source>, sink: Sink },
+    Open { source: Option<OutputSource>, sink: Sink },
 }
 
 /// A dialled connection.
@@ -40,7 +40,7 @@ pub struct Dial {
     pub serial: u64,
     port: u16,
     window: u32,
-    state: State,
+    state: DialState,
 }
 
 impl Dial {
@@ -48,7 +48,7 @@ impl Dial {
     pub fn new(op: u64, serial: u64, port: u16, window: u32, poll: &Poll) -> Result<Self, Errno> {
         let v4 = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
-        let begin = |to| connect(to, port, serial, poll).map(|fd| State::Connecting { fd, to });
+        let begin = |to| connect(to, port, serial, poll).map(|fd| DialState::Connecting { fd, to });
         let state = begin(v4).or_else(|_| begin(v6))?;
         Ok(Self { op, serial, port, window, state })
     }
@@ -63,9 +63,9 @@ impl Dial {
         poll: &Poll,
     ) -> Next {
         match &mut self.state {
-            State::Connecting { .. } if writable || hangup => self.connected(hangup, out, poll),
-            State::Connecting { .. } => Next::Wait,
-            State::Open { source, sink } => {
+            DialState::Connecting { .. } if writable || hangup => self.connected(hangup, out, poll),
+            DialState::Connecting { .. } => Next::Wait,
+            DialState::Open { source, sink } => {
                 if writable {
                     sink.on_event();
                 }
@@ -78,26 +78,26 @@ impl Dial {
     }
 
     /// The source and sink, once connected.
-    pub fn streams(&mut self) -> Option<(Option<&mut Source>, &mut Sink)> {
+    pub fn streams(&mut self) -> Option<(Option<&mut OutputSource>, &mut Sink)> {
         match &mut self.state {
-            State::Connecting { .. } => None,
-            State::Open { source, sink } => Some((source.as_mut(), sink)),
+            DialState::Connecting { .. } => None,
+            DialState::Open { source, sink } => Some((source.as_mut(), sink)),
         }
     }
 
     /// Reads the socket once.
     pub fn step(&mut self, out: &mut OutBuf) -> Next {
-        let State::Open { source: slot, .. } = &mut self.state else { return Next::Wait };
+        let DialState::Open { source: slot, .. } = &mut self.state else { return Next::Wait };
         let Some(source) = slot else { return Next::Wait };
         match source.step(self.op, out, None) {
-            Progress::Idle => Next::Wait,
-            Progress::More => Next::Run,
-            Progress::Eof | Progress::Cut => {
+            ReadProgress::Idle => Next::Wait,
+            ReadProgress::More => Next::Run,
+            ReadProgress::Eof | ReadProgress::Cut => {
                 *slot = None;
                 out.message(&ToHost::Eof { op: self.op, channel: Channel::Stdout });
                 self.settle(out)
             }
-            Progress::Failed(errno) => {
+            ReadProgress::Failed(errno) => {
                 let message = format!("the connection to port {} broke: {errno}", self.port);
                 out.message(&ToHost::Refused { op: self.op, kind: RefusalKind::Connect, message: &message });
                 Next::Remove
@@ -107,7 +107,7 @@ impl Dial {
 
     /// Grants what was written to the socket; returns whether both directions have ended.
     pub fn settle(&mut self, out: &mut OutBuf) -> Next {
-        let State::Open { source, sink } = &mut self.state else { return Next::Wait };
+        let DialState::Open { source, sink } = &mut self.state else { return Next::Wait };
         if let Some(bytes) = sink.due() {
             out.message(&ToHost::Credit { op: self.op, bytes });
         }
@@ -120,7 +120,7 @@ impl Dial {
 
     /// Handles the result of an attempt to connect.
     fn connected(&mut self, hangup: bool, out: &mut OutBuf, poll: &Poll) -> Next {
-        let State::Connecting { fd, to } = &mut self.state else { return Next::Wait };
+        let DialState::Connecting { fd, to } = &mut self.state else { return Next::Wait };
         let errno = match rustix::net::sockopt::socket_error(&**fd) {
             Ok(Ok(())) => return self.open(hangup, out),
             Ok(Err(errno)) | Err(errno) => errno,
@@ -128,7 +128,7 @@ impl Dial {
         if to.is_ipv4() {
             let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
             if let Ok(fd) = connect(v6, self.port, self.serial, poll) {
-                self.state = State::Connecting { fd, to: v6 };
+                self.state = DialState::Connecting { fd, to: v6 };
                 return Next::Wait;
             }
         }
@@ -138,14 +138,14 @@ impl Dial {
     }
 
     fn open(&mut self, hangup: bool, out: &mut OutBuf) -> Next {
-        let State::Connecting { fd, .. } = &self.state else { return Next::Wait };
+        let DialState::Connecting { fd, .. } = &self.state else { return Next::Wait };
         // For speed only: a failure does not matter.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&**fd, true);
-        let mut source = Source::new(Rc::clone(fd), Channel::Stdout, self.window);
-        let sink = Sink::new(Rc::clone(fd), Kind::Socket, WINDOW);
+        let mut source = OutputSource::new(Rc::clone(fd), Channel::Stdout, self.window);
+        let sink = Sink::new(Rc::clone(fd), SinkKind::Socket, WINDOW);
         // Bytes, and even the end, may have arrived with the connection, without a second event.
         source.on_event(hangup);
-        self.state = State::Open { source: Some(source), sink };
+        self.state = DialState::Open { source: Some(source), sink };
         out.message(&ToHost::Opened { op: self.op, window: WINDOW });
         Next::Run
     }
@@ -159,6 +159,6 @@ fn connect(to: IpAddr, port: u16, serial: u64, poll: &Poll) -> Result<Rc<OwnedFd
         Ok(()) | Err(Errno::INPROGRESS) => {}
         Err(errno) => return Err(errno),
     }
-    poll.add(&socket, Token { serial, role: Role::Socket }, Interest::Both)?;
+    poll.add(&socket, PollToken { serial, role: Role::Socket }, Interest::Both)?;
     Ok(Rc::new(socket))
 }

@@ -16,10 +16,10 @@ use rustix::process::Pid;
 
 use crate::file_op;
 use crate::link::OutBuf;
-use crate::poll::{Interest, Poll, Role, Token};
+use crate::poll::{Interest, Poll, PollToken, Role};
 use crate::replay::ReplayBuffer;
 use crate::spawn::{self, Spawned};
-use crate::stdio::{Drains, Kind, Progress, Sink, Source};
+use crate::stdio::{Drains, OutputSource, ReadProgress, Sink, SinkKind};
 use crate::tree::TreeKill;
 
 /// Bytes that the host may send to a command's stdin before the command reads them.
@@ -29,7 +29,7 @@ const LINGER: Duration = Duration::from_millis(200);
 
 /// The state of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CommandState {
     Running,
     Ended { exit: Exit, duration_us: u64 },
     Reported { exit: Exit, duration_us: u64 },
@@ -41,12 +41,12 @@ pub struct Exec {
     pub serial: u64,
     pub pid: Pid,
     started: Instant,
-    state: State,
+    state: CommandState,
     pub stdin: Option<Sink>,
-    outs: [Option<Source>; 2],
+    outs: [Option<OutputSource>; 2],
     /// Set from `Kill` until no process of the command is alive.
     pub tree_kill: Option<TreeKill>,
-    kind: spawn::Kind,
+    kind: spawn::ProgramKind,
     detached: Option<Detached>,
     /// When an abandoned file operation is killed, and when the agent stops reading a terminal whose command has
     /// ended.
@@ -71,14 +71,14 @@ impl Exec {
         poll: &Poll,
     ) -> rustix::io::Result<Self> {
         let source = |fd: OwnedFd, role, channel| {
-            poll.add(&fd, Token { serial, role }, Interest::Read)?;
-            Ok(Some(Source::new(Rc::new(fd), channel, window)))
+            poll.add(&fd, PollToken { serial, role }, Interest::Read)?;
+            Ok(Some(OutputSource::new(Rc::new(fd), channel, window)))
         };
         let kind = spawned.kind;
         let stdout = match kind {
-            spawn::Kind::Terminal => {
-                poll.add(&spawned.stdout, Token { serial, role: Role::Stdout }, Interest::Read)?;
-                Some(Source::of_terminal(Rc::new(spawned.stdout), window))
+            spawn::ProgramKind::Terminal => {
+                poll.add(&spawned.stdout, PollToken { serial, role: Role::Stdout }, Interest::Read)?;
+                Some(OutputSource::of_terminal(Rc::new(spawned.stdout), window))
             }
             _ => source(spawned.stdout, Role::Stdout, Channel::Stdout)?,
         };
@@ -91,19 +91,19 @@ impl Exec {
         ];
         let stdin = match spawned.stdin {
             Some(fd) => {
-                poll.add(&fd, Token { serial, role: Role::Stdin }, Interest::Write)?;
+                poll.add(&fd, PollToken { serial, role: Role::Stdin }, Interest::Write)?;
                 Some(Sink::new(
                     Rc::new(fd),
-                    Kind::Pipe,
+                    SinkKind::Pipe,
                     match kind {
-                        spawn::Kind::FileOp | spawn::Kind::Watch => file_op::WINDOW,
-                        spawn::Kind::Command | spawn::Kind::Terminal => STDIN_WINDOW,
+                        spawn::ProgramKind::FileOp | spawn::ProgramKind::Watch => file_op::WINDOW,
+                        spawn::ProgramKind::Command | spawn::ProgramKind::Terminal => STDIN_WINDOW,
                     },
                 ))
             }
             None => None,
         };
-        let (pid, state) = (spawned.pid, State::Running);
+        let (pid, state) = (spawned.pid, CommandState::Running);
         Ok(Self {
             op,
             serial,
@@ -120,15 +120,15 @@ impl Exec {
     }
 
     pub fn is_running(&self) -> bool {
-        self.state == State::Running
+        self.state == CommandState::Running
     }
 
     pub fn is_file_op(&self) -> bool {
-        matches!(self.kind, spawn::Kind::FileOp | spawn::Kind::Watch)
+        matches!(self.kind, spawn::ProgramKind::FileOp | spawn::ProgramKind::Watch)
     }
 
     pub fn is_watch(&self) -> bool {
-        self.kind == spawn::Kind::Watch
+        self.kind == spawn::ProgramKind::Watch
     }
 
     /// Detaches the command from its link, which stays attached to it.
@@ -142,7 +142,7 @@ impl Exec {
 
     /// The terminal it runs on, while that is open.
     pub fn terminal(&self) -> Option<&OwnedFd> {
-        self.outs[0].as_ref().filter(|source| source.is_terminal()).map(Source::fd)
+        self.outs[0].as_ref().filter(|source| source.is_terminal()).map(OutputSource::fd)
     }
 
     /// Attaches a new link, which has received this much of each channel. False if the buffer does not reach back that far.
@@ -181,7 +181,7 @@ impl Exec {
 
     /// Releases a detached command. True if it has ended.
     pub fn release(&mut self) -> bool {
-        self.detached.take().is_some() && matches!(self.state, State::Reported { .. })
+        self.detached.take().is_some() && matches!(self.state, CommandState::Reported { .. })
     }
 
     /// Abandons a file operation: closes its pipes, which ends it.
@@ -196,7 +196,7 @@ impl Exec {
     }
 
     /// The source of a channel, while it is open.
-    pub fn source(&mut self, channel: Channel) -> Option<&mut Source> {
+    pub fn source(&mut self, channel: Channel) -> Option<&mut OutputSource> {
         self.outs[channel as usize].as_mut()
     }
 
@@ -209,7 +209,7 @@ impl Exec {
 
     /// Grants the host what the command has read from its stdin. No grant may follow the report of the end.
     pub fn grant_stdin(&mut self, out: &mut OutBuf) {
-        if matches!(self.state, State::Reported { .. }) {
+        if matches!(self.state, CommandState::Reported { .. }) {
             return;
         }
         if let Some(bytes) = self.stdin.as_mut().and_then(Sink::due) {
@@ -221,7 +221,7 @@ impl Exec {
     pub fn ended(&mut self, exit: Exit, now: Instant) {
         let duration = now.duration_since(self.started).as_micros();
         self.deadline = self.terminal().map(|_| now + LINGER);
-        self.state = State::Ended { exit, duration_us: u64::try_from(duration).unwrap_or(u64::MAX) };
+        self.state = CommandState::Ended { exit, duration_us: u64::try_from(duration).unwrap_or(u64::MAX) };
         if let Some(stdin) = &mut self.stdin {
             stdin.drop_reader();
         }
@@ -230,20 +230,20 @@ impl Exec {
             .iter_mut()
             .flatten()
             .filter(|source| !source.is_terminal())
-            .for_each(Source::limit_to_buffered);
+            .for_each(OutputSource::limit_to_buffered);
         self.outs.iter_mut().flatten().for_each(|source| source.on_event(false));
     }
 
     /// Handles the expiry of [`Exec::deadline`]. True for a file operation, which has to be killed.
     pub fn on_deadline(&mut self) -> bool {
         self.deadline = None;
-        self.outs.iter_mut().flatten().for_each(Source::limit_to_buffered);
+        self.outs.iter_mut().flatten().for_each(OutputSource::limit_to_buffered);
         self.is_file_op()
     }
 
     /// Stops waiting for grants: output without credit is dropped.
     pub fn drop_uncredited(&mut self) {
-        self.outs.iter_mut().flatten().for_each(Source::drop_uncredited);
+        self.outs.iter_mut().flatten().for_each(OutputSource::drop_uncredited);
     }
 
     /// Drops further output, which the host does not read.
@@ -266,17 +266,17 @@ impl Exec {
         let Some(source) = slot else { return false };
         let replay = self.detached.as_mut().map(|detached| &mut detached.outs[channel as usize]);
         match source.step(self.op, out, replay) {
-            Progress::Idle => return false,
-            Progress::More => return true,
-            Progress::Cut => {
+            ReadProgress::Idle => return false,
+            ReadProgress::More => return true,
+            ReadProgress::Cut => {
                 if let Some(source) = slot.take() {
                     drains.take(source.into_fd(), serial(), poll);
                 }
             }
             // No failure of a pipe can be repaired: treat it as its end.
-            Progress::Eof | Progress::Failed(_) => {
+            ReadProgress::Eof | ReadProgress::Failed(_) => {
                 *slot = None;
-                if self.state == State::Running {
+                if self.state == CommandState::Running {
                     out.message(&ToHost::Eof { op: self.op, channel });
                 }
             }
@@ -286,7 +286,7 @@ impl Exec {
 
     /// Reports the end to the host if nothing is pending. Returns the stream position of the report.
     pub fn report_end(&mut self, out: &mut OutBuf) -> Option<u64> {
-        let State::Ended { exit, duration_us } = self.state else { return None };
+        let CommandState::Ended { exit, duration_us } = self.state else { return None };
         if self.tree_kill.is_some()
             || self.outs.iter().any(Option::is_some)
             || self.detached.as_ref().is_some_and(|detached| !detached.is_attached)
@@ -294,15 +294,15 @@ impl Exec {
             return None;
         }
         self.deadline = None;
-        self.state = State::Reported { exit, duration_us };
+        self.state = CommandState::Reported { exit, duration_us };
         out.message(&ToHost::Exited { op: self.op, exit, duration_us });
         Some(out.end())
     }
 
     /// The link is lost: voids all grants and drops what was not sent.
     pub fn link_lost(&mut self) {
-        if let State::Reported { exit, duration_us } = self.state {
-            self.state = State::Ended { exit, duration_us };
+        if let CommandState::Reported { exit, duration_us } = self.state {
+            self.state = CommandState::Ended { exit, duration_us };
         }
         for source in self.outs.iter_mut().flatten() {
             source.void_credits();

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Resource};
 use crate::boot;
 use crate::caps::CapPlan;
 use crate::files;
-use crate::spawn::{Kind, Refusal, Spawned, no_process, raise_oom_score};
+use crate::spawn::{ProgramKind, Spawned, StartRefusal, no_process, raise_oom_score};
 
 /// Most file operations at a time.
 pub const MAX_FILE_OPS: usize = guest_proto::MAX_FILE_OPS;
@@ -33,7 +33,7 @@ pub const GRACE: Duration = Duration::from_secs(10);
 const PIPE: usize = 1024 * 1024;
 
 /// Starts a file operation.
-pub fn start(request: &FileRequest<'_>, user: Option<&str>, caps: &CapPlan) -> Result<Spawned, Refusal> {
+pub fn start(request: &FileRequest<'_>, user: Option<&str>, caps: &CapPlan) -> Result<Spawned, StartRefusal> {
     let failed = |step: &'static str| move |errno| (RefusalKind::Failed, format!("cannot {step}: {errno}"));
     let output = pipe().map_err(failed("create a pipe"))?;
     let input =
@@ -59,8 +59,11 @@ pub fn start(request: &FileRequest<'_>, user: Option<&str>, caps: &CapPlan) -> R
         pid => match Pid::from_raw(pid.max(0)) {
             Some(pid) => {
                 let stdin = input.map(|(_, writer)| writer);
-                let kind =
-                    if matches!(request, FileRequest::Watch { .. }) { Kind::Watch } else { Kind::FileOp };
+                let kind = if matches!(request, FileRequest::Watch { .. }) {
+                    ProgramKind::Watch
+                } else {
+                    ProgramKind::FileOp
+                };
                 Ok(Spawned { pid, stdin, stdout: output.0, stderr: None, kind })
             }
             None => Err(no_process(last_error())),

@@ -40,7 +40,7 @@ const ROLES: [Role; 8] = [
 
 /// The owner and role of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Token {
+pub struct PollToken {
     pub serial: u64,
     pub role: Role,
 }
@@ -48,7 +48,7 @@ pub struct Token {
 /// An event of a descriptor.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready {
-    pub token: Token,
+    pub token: PollToken,
     pub readable: bool,
     pub writable: bool,
     /// The peer has closed, at least for writing: read to the end of the stream.
@@ -75,18 +75,18 @@ impl Poll {
         Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)? })
     }
 
-    pub fn add(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+    pub fn add(&self, fd: impl AsFd, token: PollToken, interest: Interest) -> Result<(), Errno> {
         epoll::add(&self.epoll, fd, data(token), flags(interest))
     }
 
     /// Adds a descriptor again that is watched already.
-    pub fn renew(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+    pub fn renew(&self, fd: impl AsFd, token: PollToken, interest: Interest) -> Result<(), Errno> {
         epoll::delete(&self.epoll, &fd)?;
         self.add(fd, token, interest)
     }
 
     /// Moves a watched descriptor to another owner, which gets an event at once if it is ready.
-    pub fn reassign(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+    pub fn reassign(&self, fd: impl AsFd, token: PollToken, interest: Interest) -> Result<(), Errno> {
         epoll::modify(&self.epoll, fd, data(token), flags(interest))
     }
 
@@ -130,10 +130,10 @@ fn flags(interest: Interest) -> EventFlags {
     }
 }
 
-fn data(token: Token) -> EventData {
+fn data(token: PollToken) -> EventData {
     EventData::new_u64(token.serial << 3 | token.role as u64)
 }
 
-fn token(data: u64) -> Token {
-    Token { serial: data >> 3, role: ROLES[(data & 7) as usize] }
+fn token(data: u64) -> PollToken {
+    PollToken { serial: data >> 3, role: ROLES[(data & 7) as usize] }
 }

@@ -12,9 +12,9 @@ use crate::dial::Dial;
 use crate::exec::{Exec, STDIN_WINDOW};
 use crate::identity;
 use crate::link::LinkPhase;
-use crate::poll::{Role, Token};
+use crate::poll::{PollToken, Role};
 use crate::setup;
-use crate::spawn::{Refusal, Spawned};
+use crate::spawn::{Spawned, StartRefusal};
 use crate::terminal;
 use crate::tree::TreeKill;
 
@@ -152,7 +152,7 @@ impl Agent {
     pub(crate) fn begin(
         &mut self,
         op: u64,
-        spawned: Result<Spawned, Refusal>,
+        spawned: Result<Spawned, StartRefusal>,
         started: Instant,
         window: u32,
     ) -> bool {
@@ -241,7 +241,7 @@ impl Agent {
         } else {
             return Ok(());
         };
-        self.enqueue(Token { serial, role });
+        self.enqueue(PollToken { serial, role });
         Ok(())
     }
 
@@ -284,12 +284,12 @@ impl Agent {
 
     /// Schedules a command's output and the report of its end.
     pub(crate) fn wake(&mut self, serial: u64) {
-        self.enqueue(Token { serial, role: Role::Stdout });
-        self.enqueue(Token { serial, role: Role::Stderr });
+        self.enqueue(PollToken { serial, role: Role::Stdout });
+        self.enqueue(PollToken { serial, role: Role::Stderr });
         self.settle(serial);
     }
 
-    fn answer(&mut self, op: u64, done: Result<(), Refusal>) {
+    fn answer(&mut self, op: u64, done: Result<(), StartRefusal>) {
         match done {
             Ok(()) => self.link.out.message(&ToHost::Done { op }),
             Err((kind, message)) => self.refuse(op, kind, &message),

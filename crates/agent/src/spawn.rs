@@ -25,7 +25,7 @@ use crate::error::BootError;
 use crate::terminal::{self, Terminal};
 use crate::users::User;
 pub use child::raise_oom_score;
-use child::{Failure, Identity, Marking, Plan, Stage, Stdio};
+use child::{ChildFailure, ChildPlan, ChildStep, Identity, Marking, Stdio};
 
 /// Name of the variable that marks a command's processes where namespaces cannot.
 pub const MARK: &str = "SANDBOX_EXEC";
@@ -41,12 +41,12 @@ pub struct Spawned {
     pub stdout: OwnedFd,
     /// None for a file operation and for a command on a terminal.
     pub stderr: Option<OwnedFd>,
-    pub kind: Kind,
+    pub kind: ProgramKind,
 }
 
 /// What was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProgramKind {
     Command,
     /// A command on a terminal, which is its input and output.
     Terminal,
@@ -57,7 +57,7 @@ pub enum Kind {
 }
 
 /// A command that did not start.
-pub type Refusal = (RefusalKind, String);
+pub type StartRefusal = (RefusalKind, String);
 
 /// Starts commands; made once.
 pub struct Spawner {
@@ -91,7 +91,7 @@ impl Spawner {
         op: u64,
         spec: &ExecSpec<'_>,
         run_as: Option<RunAs<'_>>,
-    ) -> Result<Spawned, Refusal> {
+    ) -> Result<Spawned, StartRefusal> {
         let user = find_user(run_as)?;
         let pipes =
             Pipes::new(spec.stdin, self.null.as_ref()).map_err(|errno| failed("make pipes", errno))?;
@@ -111,7 +111,7 @@ impl Spawner {
         spec: &ExecSpec<'_>,
         run_as: Option<RunAs<'_>>,
         size: TerminalSize,
-    ) -> Result<Spawned, Refusal> {
+    ) -> Result<Spawned, StartRefusal> {
         let user = find_user(run_as)?;
         let Terminal { master, slave } =
             terminal::open(size).map_err(|errno| failed("make a terminal", errno))?;
@@ -123,7 +123,7 @@ impl Spawner {
                 .map_err(|errno| failed("make a terminal", errno))?;
         }
         let pid = self.start(op, spec, user.as_ref(), Stdio::Terminal(slave.as_raw_fd()))?;
-        Ok(Spawned { pid, stdin: Some(input), stdout: master, stderr: None, kind: Kind::Terminal })
+        Ok(Spawned { pid, stdin: Some(input), stdout: master, stderr: None, kind: ProgramKind::Terminal })
     }
 
     fn start(
@@ -132,7 +132,7 @@ impl Spawner {
         spec: &ExecSpec<'_>,
         user: Option<&(User, NewPrivileges)>,
         stdio: Stdio,
-    ) -> Result<Pid, Refusal> {
+    ) -> Result<Pid, StartRefusal> {
         let argv = strings(spec.argv.iter().copied())?;
         let programs = programs(spec)?;
         let cwd = match user {
@@ -160,7 +160,7 @@ impl Spawner {
             let env = env.map(string).chain(own.iter().cloned().map(Ok)).collect::<Result<Vec<_>, _>>()?;
             let argv = child::pointers(&argv);
             let env = child::pointers(&env);
-            let plan = Plan {
+            let plan = ChildPlan {
                 stdio,
                 cwd: &cwd,
                 cwd_instead,
@@ -236,12 +236,12 @@ impl Pipes {
     /// The agent's ends; the child's are closed.
     fn parent(self, pid: Pid) -> Spawned {
         let stdin = self.stdin.map(|(_, writer)| writer).filter(|_| self.mode == StdinMode::Pipe);
-        Spawned { pid, stdin, stdout: self.stdout.0, stderr: Some(self.stderr.0), kind: Kind::Command }
+        Spawned { pid, stdin, stdout: self.stdout.0, stderr: Some(self.stderr.0), kind: ProgramKind::Command }
     }
 }
 
 /// Looks up the user of a command.
-fn find_user(run_as: Option<RunAs<'_>>) -> Result<Option<(User, NewPrivileges)>, Refusal> {
+fn find_user(run_as: Option<RunAs<'_>>) -> Result<Option<(User, NewPrivileges)>, StartRefusal> {
     let Some(run_as) = run_as else { return Ok(None) };
     match User::find(run_as.user) {
         Some(user) => Ok(Some((user, run_as.new_privileges))),
@@ -253,7 +253,7 @@ fn find_user(run_as: Option<RunAs<'_>>) -> Result<Option<(User, NewPrivileges)>,
 fn own_environment(
     spec: &ExecSpec<'_>,
     user: Option<&(User, NewPrivileges)>,
-) -> Result<Vec<CString>, Refusal> {
+) -> Result<Vec<CString>, StartRefusal> {
     let Some((user, _)) = user else { return Ok(Vec::new()) };
     let variables = [("HOME", &user.home), ("USER", &user.name), ("LOGNAME", &user.name)];
     let missing = variables.into_iter().filter(|(name, _)| spec.env.iter().all(|(set, _)| set != name));
@@ -262,7 +262,7 @@ fn own_environment(
 
 /// The candidate paths of the program in order. The usual directories come last: a command whose environment has
 /// its own PATH still finds bash.
-fn programs(spec: &ExecSpec<'_>) -> Result<Vec<CString>, Refusal> {
+fn programs(spec: &ExecSpec<'_>) -> Result<Vec<CString>, StartRefusal> {
     let program = spec.argv.first().copied().unwrap_or_default();
     if program.contains('/') {
         return strings([program]);
@@ -275,39 +275,39 @@ fn programs(spec: &ExecSpec<'_>) -> Result<Vec<CString>, Refusal> {
         .collect()
 }
 
-fn strings<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Vec<CString>, Refusal> {
+fn strings<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Vec<CString>, StartRefusal> {
     texts.into_iter().map(string).collect()
 }
 
-fn string(text: impl Into<Vec<u8>>) -> Result<CString, Refusal> {
+fn string(text: impl Into<Vec<u8>>) -> Result<CString, StartRefusal> {
     CString::new(text).map_err(|_| (RefusalKind::Failed, "an argument has a NUL byte".into()))
 }
 
-fn explain(failure: Failure, spec: &ExecSpec<'_>, cwd: &CStr) -> Refusal {
-    let Failure { stage, errno } = failure;
+fn explain(failure: ChildFailure, spec: &ExecSpec<'_>, cwd: &CStr) -> StartRefusal {
+    let ChildFailure { stage, errno } = failure;
     let program = spec.argv.first().copied().unwrap_or_default();
     let program: String = program.chars().take(256).collect();
     let denied = matches!(errno, Errno::ACCESS | Errno::PERM);
     match stage {
-        Stage::Cwd if matches!(errno, Errno::NOENT | Errno::NOTDIR) => (
+        ChildStep::Cwd if matches!(errno, Errno::NOENT | Errno::NOTDIR) => (
             RefusalKind::CwdMissing,
             format!("the working directory {} does not exist", short(&cwd.to_string_lossy())),
         ),
-        Stage::Cwd => {
+        ChildStep::Cwd => {
             let kind = if denied { RefusalKind::NotAllowed } else { RefusalKind::Failed };
             (kind, format!("cannot enter the working directory {}: {errno}", short(&cwd.to_string_lossy())))
         }
-        Stage::Program if matches!(errno, Errno::NOENT | Errno::NOTDIR) => {
+        ChildStep::Program if matches!(errno, Errno::NOENT | Errno::NOTDIR) => {
             (RefusalKind::ProgramMissing, format!("the program {program} does not exist"))
         }
-        Stage::Program => {
+        ChildStep::Program => {
             let kind = if denied { RefusalKind::NotAllowed } else { RefusalKind::Failed };
             (kind, format!("cannot run the program {program}: {errno}"))
         }
-        Stage::Session => failed("start a session", errno),
-        Stage::Stdio => failed("set up stdin, stdout and stderr", errno),
-        Stage::Caps => failed("drop capabilities", errno),
-        Stage::User => failed("change to the user", errno),
+        ChildStep::Session => failed("start a session", errno),
+        ChildStep::Stdio => failed("set up stdin, stdout and stderr", errno),
+        ChildStep::Caps => failed("drop capabilities", errno),
+        ChildStep::User => failed("change to the user", errno),
     }
 }
 
@@ -317,7 +317,7 @@ fn short(path: &str) -> String {
 }
 
 /// The refusal if the kernel does not create a process. The usual reason is that the sandbox has as many as it may.
-pub fn no_process(errno: Errno) -> Refusal {
+pub fn no_process(errno: Errno) -> StartRefusal {
     match errno {
         Errno::AGAIN => {
             let message = "cannot create a process: the sandbox is at its limit of processes and threads; end some of them, or \
@@ -328,7 +328,7 @@ pub fn no_process(errno: Errno) -> Refusal {
     }
 }
 
-fn failed(step: &str, errno: Errno) -> Refusal {
+fn failed(step: &str, errno: Errno) -> StartRefusal {
     (RefusalKind::Failed, format!("cannot {step}: {errno}"))
 }
 

@@ -1,4 +1,4 @@
-//! The two directions of a stream: [`Source`] from a command or socket to the host, [`Sink`] the other way. Used by
+//! The two directions of a stream: [`OutputSource`] from a command or socket to the host, [`Sink`] the other way. Used by
 //! `exec` and `dial`; [`Drains`] reads and drops the rest of a source whose command has ended.
 //!
 //! A source sends only what the host granted, a sink holds only what it granted to the host. An error of a stream ends
@@ -17,7 +17,7 @@ use crate::link::OutBuf;
 use crate::replay::ReplayBuffer;
 
 pub use drain::Drains;
-pub use sink::{Kind, Sink};
+pub use sink::{Sink, SinkKind};
 
 /// Initial capacity of a pipe, and the capacity it gets once it was full.
 const PIPE: usize = 64 * 1024;
@@ -25,7 +25,7 @@ const HOT_PIPE: usize = 1024 * 1024;
 
 /// Result of reading a source once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReadProgress {
     /// Nothing to read or no credit; an event or a grant will wake it.
     Idle,
     /// There may be more.
@@ -56,7 +56,7 @@ pub enum Ending {
 }
 
 /// A stream to the host.
-pub struct Source {
+pub struct OutputSource {
     fd: Rc<OwnedFd>,
     channel: Channel,
     credits: Credits,
@@ -71,7 +71,7 @@ pub struct Source {
     pub queued: bool,
 }
 
-impl Source {
+impl OutputSource {
     pub fn new(fd: Rc<OwnedFd>, channel: Channel, window: u32) -> Self {
         Self {
             fd,
@@ -145,19 +145,19 @@ impl Source {
     }
 
     /// Reads once into a frame for the host.
-    pub fn step(&mut self, op: u64, out: &mut OutBuf, replay: Option<&mut ReplayBuffer>) -> Progress {
+    pub fn step(&mut self, op: u64, out: &mut OutBuf, replay: Option<&mut ReplayBuffer>) -> ReadProgress {
         if self.left == Some(0) {
-            return Progress::Cut;
+            return ReadProgress::Cut;
         }
         let want = self.credits.left().min(MAX_DATA).min(self.left.unwrap_or(usize::MAX));
         if want == 0 {
-            return if self.drops_uncredited() { Progress::Cut } else { Progress::Idle };
+            return if self.drops_uncredited() { ReadProgress::Cut } else { ReadProgress::Idle };
         }
         if !self.readable {
-            return Progress::Idle;
+            return ReadProgress::Idle;
         }
         match out.data(op, self.channel, want, &*self.fd) {
-            Ok(0) => Progress::Eof,
+            Ok(0) => ReadProgress::Eof,
             Ok(n) => {
                 if let Some(replay) = replay {
                     replay.sent(out.last(n));
@@ -166,14 +166,14 @@ impl Source {
             }
             Err(Errno::AGAIN) => {
                 self.readable = false;
-                if self.left.is_some() { Progress::Cut } else { Progress::Idle }
+                if self.left.is_some() { ReadProgress::Cut } else { ReadProgress::Idle }
             }
-            Err(Errno::INTR) => Progress::More,
-            Err(errno) => Progress::Failed(errno),
+            Err(Errno::INTR) => ReadProgress::More,
+            Err(errno) => ReadProgress::Failed(errno),
         }
     }
 
-    fn after_read(&mut self, n: usize, want: usize) -> Progress {
+    fn after_read(&mut self, n: usize, want: usize) -> ReadProgress {
         self.credits.spend(n);
         if n >= PIPE && !self.hot && self.ending == Ending::Plain {
             // A command that fills its pipe gets a larger one, where that is permitted.
@@ -186,7 +186,7 @@ impl Source {
             // The pipe is empty; the next byte triggers an event.
             self.readable = false;
         }
-        if self.runnable() { Progress::More } else { Progress::Idle }
+        if self.runnable() { ReadProgress::More } else { ReadProgress::Idle }
     }
 
     fn drops_uncredited(&self) -> bool {

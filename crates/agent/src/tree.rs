@@ -36,7 +36,7 @@ const MAX_DURATION: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum KillStage {
     Stop,
     Kill,
 }
@@ -54,7 +54,7 @@ pub struct TreeKill {
     mark: Vec<u8>,
     /// The command's namespace, held open so that its inode number is not reused.
     namespace: Option<(OwnedFd, Namespace)>,
-    stage: Stage,
+    stage: KillStage,
     members: BTreeSet<i32>,
     sessions: BTreeSet<i32>,
     rounds: u32,
@@ -74,7 +74,7 @@ impl TreeKill {
             root,
             mark: format!("{}={op}", crate::spawn::MARK).into_bytes(),
             namespace,
-            stage: Stage::Stop,
+            stage: KillStage::Stop,
             members: BTreeSet::from([root.as_raw_nonzero().get()]),
             sessions: BTreeSet::from([root.as_raw_nonzero().get()]),
             rounds: 0,
@@ -89,16 +89,16 @@ impl TreeKill {
         self.rounds += 1;
         let alive = self.alive(proc, others);
         match self.stage {
-            Stage::Stop => {
+            KillStage::Stop => {
                 let fresh = alive.iter().filter(|pid| self.members.insert(**pid)).count();
                 // The root was known before the first round and has to be stopped too.
                 send(&alive, Signal::STOP);
                 if fresh == 0 || self.rounds >= STOP_ROUNDS {
-                    self.stage = Stage::Kill;
+                    self.stage = KillStage::Kill;
                     self.kill(&alive);
                 }
             }
-            Stage::Kill => {
+            KillStage::Kill => {
                 self.members.extend(&alive);
                 self.kill(&alive);
                 self.empty_rounds = if alive.is_empty() { self.empty_rounds + 1 } else { 0 };
@@ -122,9 +122,9 @@ impl TreeKill {
     /// No pause while stopping; growing pauses while killed processes end.
     fn pause(&self) -> Duration {
         match self.stage {
-            Stage::Stop => Duration::ZERO,
-            Stage::Kill if self.empty_rounds > 0 => Duration::ZERO,
-            Stage::Kill => (Duration::from_micros(200) * self.rounds).min(MAX_PAUSE),
+            KillStage::Stop => Duration::ZERO,
+            KillStage::Kill if self.empty_rounds > 0 => Duration::ZERO,
+            KillStage::Kill => (Duration::from_micros(200) * self.rounds).min(MAX_PAUSE),
         }
     }
 

@@ -137,19 +137,19 @@ fn number(field: &[u8]) -> Option<u32> {
 }
 
 /// Name, number, group and home of a user.
-type Row = (Vec<u8>, u32, u32, Vec<u8>);
+type UserRow = (Vec<u8>, u32, u32, Vec<u8>);
 
-fn user_in(passwd: &[u8], name: &[u8]) -> Option<Row> {
+fn user_in(passwd: &[u8], name: &[u8]) -> Option<UserRow> {
     rows(passwd).find(|(found, ..)| found == name)
 }
 
 /// The user with a number, which may be none of those in the file.
-fn user_numbered(passwd: &[u8], uid: u32) -> Row {
+fn user_numbered(passwd: &[u8], uid: u32) -> UserRow {
     let found = rows(passwd).find(|(_, known, ..)| *known == uid);
     found.unwrap_or_else(|| (uid.to_string().into_bytes(), uid, 0, b"/".to_vec()))
 }
 
-fn rows(passwd: &[u8]) -> impl Iterator<Item = Row> {
+fn rows(passwd: &[u8]) -> impl Iterator<Item = UserRow> {
     passwd.split(|byte| *byte == b'\n').map(fields).filter_map(|row| match row.as_slice() {
         [name, _, uid, gid, _, home, ..] => {
             let is_path = home.starts_with(b"/") && !home.contains(&0) && home.len() < guest_proto::MAX_PATH;

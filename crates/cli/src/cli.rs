@@ -25,7 +25,7 @@ pub use exec::{CodeArguments, ExecArguments, KillArguments, RunArguments, ShellA
 pub use key::{KeyCommand, NewKey};
 pub use mcp::McpArguments;
 pub use network::{NetworkChoice, NetworkCommand};
-pub use running::{BUFFERED_MAX, Running};
+pub use running::{BUFFERED_MAX, CommandOptions};
 pub use snapshot::{ForkArguments, RollbackArguments, SnapshotCommand};
 pub use template::{BuildArguments, TemplateCommand};
 
@@ -43,7 +43,7 @@ pub struct Cli {
     #[command(flatten)]
     pub global: Global,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: SbxCommand,
 }
 
 /// Flags of every command.
@@ -62,7 +62,7 @@ pub struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum SbxCommand {
     /// Run a command in a new sandbox, then remove the sandbox
     Run(RunArguments),
     /// Create a sandbox and print its id
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn a_command_follows_two_dashes() {
         let cli = Cli::try_parse_from(["sbx", "run", "-e", "A=1", "img", "--", "ls", "-l"]).unwrap();
-        let Command::Run(run) = cli.command else { panic!() };
+        let SbxCommand::Run(run) = cli.command else { panic!() };
         assert_eq!(
             (run.image.as_str(), run.command.as_slice()),
             ("img", &["ls".to_owned(), "-l".to_owned()][..])
@@ -378,7 +378,7 @@ mod tests {
             ("gvisor", IsolationChoice::Gvisor),
         ] {
             let cli = Cli::try_parse_from(["sbx", "create", "--isolation", name, "img"]).unwrap();
-            let Command::Create(create) = cli.command else { panic!() };
+            let SbxCommand::Create(create) = cli.command else { panic!() };
             assert_eq!(create.new.isolation, Some(choice));
         }
         let error =

@@ -55,7 +55,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, SbxCommand};
 use crate::output::{self, OutputFormat};
 use crate::{completion, context};
 
@@ -64,48 +64,48 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
     let format = if global.json { OutputFormat::Json } else { OutputFormat::Plain };
     let client = || context::client(global);
     match cli.command {
-        Command::Login(arguments) => login::login(global, arguments).await,
-        Command::Mcp(arguments) => mcp::mcp(client()?, arguments).await,
-        Command::Man { dir } => man::man(&dir),
-        Command::Complete { words } => complete::complete(global, &words).await,
-        Command::Completion { shell } => {
+        SbxCommand::Login(arguments) => login::login(global, arguments).await,
+        SbxCommand::Mcp(arguments) => mcp::mcp(client()?, arguments).await,
+        SbxCommand::Man { dir } => man::man(&dir),
+        SbxCommand::Complete { words } => complete::complete(global, &words).await,
+        SbxCommand::Completion { shell } => {
             output::text(completion::script(shell))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run(arguments) => run::run(&client()?, format, arguments).await,
-        Command::Create(arguments) => create::create(&client()?, format, arguments).await,
-        Command::Exec(arguments) => exec::exec(&client()?, format, arguments).await,
-        Command::Code(arguments) => code::code(&client()?, format, arguments).await,
-        Command::Shell(arguments) => shell::shell(&client()?, arguments).await,
-        Command::Logs(arguments) => logs::logs(&client()?, format, &arguments).await,
-        Command::Kill(arguments) => kill::kill(&client()?, format, &arguments).await,
-        Command::Ls(arguments) => ls::ls(&client()?, format, &arguments).await,
-        Command::Images => images::images(&client()?, format).await,
-        Command::Info => info::info(&client()?, format).await,
-        Command::Usage => usage::usage(&client()?, format).await,
-        Command::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
-        Command::Ps(arguments) => ps::ps(&client()?, format, &arguments).await,
-        Command::Top(arguments) => top::top(&client()?, format, &arguments).await,
-        Command::Network(command) => network::network(&client()?, format, command).await,
-        Command::Pause(arguments) => pause::pause(&client()?, format, &arguments).await,
-        Command::Resume(arguments) => resume::resume(&client()?, format, &arguments).await,
-        Command::Timeout(arguments) => timeout::timeout(&client()?, format, &arguments).await,
-        Command::Snapshot(command) => snapshot::snapshot(&client()?, format, command).await,
-        Command::Build(arguments) => build::build(&client()?, format, arguments).await,
-        Command::Template(command) => template::template(&client()?, format, command).await,
-        Command::Rollback(arguments) => rollback::rollback(&client()?, format, &arguments).await,
-        Command::Fork(arguments) => fork::fork(&client()?, format, arguments).await,
-        Command::Rm(arguments) => rm::rm(&client()?, format, arguments).await,
-        Command::Cp(arguments) => cp::cp(&client()?, format, &arguments).await,
-        Command::Events(arguments) => events::events(&client()?, format, &arguments).await,
-        Command::Key(command) => key::key(global, format, &command).await,
-        Command::Bench(arguments) => bench::bench(&client()?, format, &arguments).await,
-        Command::Ports(arguments) => ports::ports(&client()?, format, &arguments).await,
-        Command::Expose(arguments) => {
+        SbxCommand::Run(arguments) => run::run(&client()?, format, arguments).await,
+        SbxCommand::Create(arguments) => create::create(&client()?, format, arguments).await,
+        SbxCommand::Exec(arguments) => exec::exec(&client()?, format, arguments).await,
+        SbxCommand::Code(arguments) => code::code(&client()?, format, arguments).await,
+        SbxCommand::Shell(arguments) => shell::shell(&client()?, arguments).await,
+        SbxCommand::Logs(arguments) => logs::logs(&client()?, format, &arguments).await,
+        SbxCommand::Kill(arguments) => kill::kill(&client()?, format, &arguments).await,
+        SbxCommand::Ls(arguments) => ls::ls(&client()?, format, &arguments).await,
+        SbxCommand::Images => images::images(&client()?, format).await,
+        SbxCommand::Info => info::info(&client()?, format).await,
+        SbxCommand::Usage => usage::usage(&client()?, format).await,
+        SbxCommand::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
+        SbxCommand::Ps(arguments) => ps::ps(&client()?, format, &arguments).await,
+        SbxCommand::Top(arguments) => top::top(&client()?, format, &arguments).await,
+        SbxCommand::Network(command) => network::network(&client()?, format, command).await,
+        SbxCommand::Pause(arguments) => pause::pause(&client()?, format, &arguments).await,
+        SbxCommand::Resume(arguments) => resume::resume(&client()?, format, &arguments).await,
+        SbxCommand::Timeout(arguments) => timeout::timeout(&client()?, format, &arguments).await,
+        SbxCommand::Snapshot(command) => snapshot::snapshot(&client()?, format, command).await,
+        SbxCommand::Build(arguments) => build::build(&client()?, format, arguments).await,
+        SbxCommand::Template(command) => template::template(&client()?, format, command).await,
+        SbxCommand::Rollback(arguments) => rollback::rollback(&client()?, format, &arguments).await,
+        SbxCommand::Fork(arguments) => fork::fork(&client()?, format, arguments).await,
+        SbxCommand::Rm(arguments) => rm::rm(&client()?, format, arguments).await,
+        SbxCommand::Cp(arguments) => cp::cp(&client()?, format, &arguments).await,
+        SbxCommand::Events(arguments) => events::events(&client()?, format, &arguments).await,
+        SbxCommand::Key(command) => key::key(global, format, &command).await,
+        SbxCommand::Bench(arguments) => bench::bench(&client()?, format, &arguments).await,
+        SbxCommand::Ports(arguments) => ports::ports(&client()?, format, &arguments).await,
+        SbxCommand::Expose(arguments) => {
             let certificate = context::certificate(global);
             expose::expose(&client()?, format, certificate.as_deref(), &arguments).await
         }
-        Command::Unexpose(arguments) => unexpose::unexpose(&client()?, format, &arguments).await,
-        Command::Open(arguments) => open::open(&client()?, format, &arguments).await,
+        SbxCommand::Unexpose(arguments) => unexpose::unexpose(&client()?, format, &arguments).await,
+        SbxCommand::Open(arguments) => open::open(&client()?, format, &arguments).await,
     }
 }

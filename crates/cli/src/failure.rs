@@ -43,9 +43,9 @@ impl std::fmt::Display for NoDirectory {
 impl std::error::Error for NoDirectory {}
 
 /// An error as printed on standard error, with a hint.
-pub struct Failure<'a>(pub &'a anyhow::Error);
+pub struct PrintedError<'a>(pub &'a anyhow::Error);
 
-impl Failure<'_> {
+impl PrintedError<'_> {
     pub fn print(&self) {
         let paint = Paint::of(&io::stderr());
         let name = paint.text(Tone::Bad, "sbx:");

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::Cli;
-use failure::{Failure, SBX_FAILURE};
+use failure::{PrintedError, SBX_FAILURE};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
             if output::is_closed(&error) {
                 return ExitCode::SUCCESS;
             }
-            Failure(&error).print();
+            PrintedError(&error).print();
             ExitCode::from(SBX_FAILURE)
         }
     }

@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const TICKS_PER_SECOND: f64 = 100.0;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Process {
+pub struct SandboxProcess {
     pub pid: u32,
     pub parent: u32,
     pub state: String,
@@ -46,7 +46,7 @@ pub struct Process {
 pub struct Snapshot {
     /// Time since the start of the host.
     pub at_s: f64,
-    pub processes: Vec<Process>,
+    pub processes: Vec<SandboxProcess>,
 }
 
 /// Takes one snapshot. Fails for a paused sandbox, without resuming it. While commands hold all execution slots, a detached command takes
@@ -90,7 +90,7 @@ fn read(text: &str) -> Snapshot {
     Snapshot { at_s, processes }
 }
 
-fn process(line: &str, at_s: f64) -> Option<Process> {
+fn process(line: &str, at_s: f64) -> Option<SandboxProcess> {
     let mut parts = line.splitn(8, '\t');
     let mut next = || parts.next();
     let (pid, parent) = (next()?.parse().ok()?, next()?.parse().ok()?);
@@ -100,13 +100,13 @@ fn process(line: &str, at_s: f64) -> Option<Process> {
     let start: f64 = next()?.parse().ok()?;
     let command = next()?.to_owned();
     let (cpu_s, age_s) = (ticks / TICKS_PER_SECOND, (at_s - start / TICKS_PER_SECOND).max(0.0));
-    Some(Process { pid, parent, state, user, memory_kb, cpu_s, age_s, command })
+    Some(SandboxProcess { pid, parent, state, user, memory_kb, cpu_s, age_s, command })
 }
 
 /// CPU usage of each process between two snapshots, in percent of one CPU. New processes count from their start.
 pub fn shares(before: &Snapshot, after: &Snapshot) -> BTreeMap<u32, f64> {
     let elapsed = (after.at_s - before.at_s).max(0.01);
-    let used = |process: &Process| {
+    let used = |process: &SandboxProcess| {
         let earlier =
             before.processes.iter().find(|old| old.pid == process.pid && old.age_s <= process.age_s);
         (process.cpu_s - earlier.map_or(0.0, |old| old.cpu_s)).max(0.0)

@@ -17,11 +17,11 @@ const CLEAR: &str = "\r\x1b[K";
 
 /// A progress line. Clones share it. [`done`](Self::done) removes it.
 #[derive(Clone)]
-pub struct Progress {
-    inner: Option<Arc<Mutex<Inner>>>,
+pub struct ProgressLine {
+    inner: Option<Arc<Mutex<ProgressState>>>,
 }
 
-struct Inner {
+struct ProgressState {
     name: String,
     total: Option<u64>,
     started: Instant,
@@ -30,12 +30,19 @@ struct Inner {
     first: Option<(Instant, u64)>,
 }
 
-impl Progress {
+impl ProgressLine {
     /// The progress of something with this name, and with this number of bytes if it is known.
     pub fn new(name: &str, total: Option<u64>) -> Self {
         let name: String = name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-        let inner =
-            || Arc::new(Mutex::new(Inner { name, total, started: Instant::now(), shown: None, first: None }));
+        let inner = || {
+            Arc::new(Mutex::new(ProgressState {
+                name,
+                total,
+                started: Instant::now(),
+                shown: None,
+                first: None,
+            }))
+        };
         Self { inner: io::stderr().is_terminal().then(inner) }
     }
 
@@ -71,7 +78,7 @@ impl Progress {
     }
 
     /// Replaces the line, at a limited rate.
-    fn draw(&self, line: impl FnOnce(&mut Inner) -> String) {
+    fn draw(&self, line: impl FnOnce(&mut ProgressState) -> String) {
         let Some(inner) = &self.inner else { return };
         let mut inner = inner.lock().ignore_poison();
         let last = inner.shown.unwrap_or(inner.started);

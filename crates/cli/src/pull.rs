@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandboxd_client::{Client, Code};
 
 use crate::output::OutputFormat;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 
 /// Interval of the first requests, which count against the rate limit of the key.
 const FIRST_INTERVAL: Duration = Duration::from_millis(333);
@@ -23,7 +23,7 @@ const RATE_LIMITED_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Pull<'a> {
     client: &'a Client,
     image: &'a str,
-    progress: Progress,
+    progress: ProgressLine,
     requests: AtomicU32,
 }
 
@@ -31,8 +31,8 @@ impl<'a> Pull<'a> {
     /// Shows progress only beside plain output.
     pub fn new(client: &'a Client, image: &'a str, format: OutputFormat) -> Self {
         let progress = match format {
-            OutputFormat::Plain => Progress::new(image, None),
-            OutputFormat::Json => Progress::none(),
+            OutputFormat::Plain => ProgressLine::new(image, None),
+            OutputFormat::Json => ProgressLine::none(),
         };
         Self { client, image, progress, requests: AtomicU32::new(0) }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use api::Health;
 
 use crate::Result;
-use crate::transport::{Call, Transport};
+use crate::transport::{ApiCall, Transport};
 
 /// A client of one service with one API key. Clones are cheap and share connections.
 ///
@@ -34,7 +34,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn health(&self) -> Result<Health> {
-        self.transport.json(Call::get("/v1/health")).await
+        self.transport.json(ApiCall::get("/v1/health")).await
     }
 
     /// The URL of the service.

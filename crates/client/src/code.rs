@@ -18,8 +18,8 @@ use crate::millis::ms;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::sse::Event;
-use crate::stream::Source;
-use crate::transport::Call;
+use crate::stream::EventSource;
+use crate::transport::ApiCall;
 use crate::{Error, Result};
 
 /// The default of the service.
@@ -52,7 +52,7 @@ impl Sandbox {
     /// # Ok(()) }
     /// ```
     pub async fn code_contexts(&self) -> Result<Vec<CodeContext>> {
-        let call = Call::get(self.path("/code/contexts"));
+        let call = ApiCall::get(self.path("/code/contexts"));
         Ok(self.context_call::<CodeContextList>(call).await?.data)
     }
 
@@ -67,7 +67,8 @@ impl Sandbox {
     /// ```
     pub async fn create_code_context(&self, language: &str, cwd: Option<&str>) -> Result<CodeContext> {
         let body = CodeContextBody { language: Some(language.to_owned()), cwd: cwd.map(str::to_owned) };
-        let call = Call::new(Method::POST, self.path("/code/contexts"), Safety::OnlyUnstarted).json(&body)?;
+        let call =
+            ApiCall::new(Method::POST, self.path("/code/contexts"), Safety::OnlyUnstarted).json(&body)?;
         self.context_call(call).await
     }
 
@@ -80,7 +81,7 @@ impl Sandbox {
     /// ```
     pub async fn restart_code_context(&self, context_id: &str) -> Result<CodeContext> {
         let path = self.path(&format!("/code/contexts/{}/restart", checked(context_id)?));
-        self.context_call(Call::new(Method::POST, path, Safety::Repeatable)).await
+        self.context_call(ApiCall::new(Method::POST, path, Safety::Repeatable)).await
     }
 
     /// Removes a context and kills its kernel.
@@ -92,10 +93,10 @@ impl Sandbox {
     /// ```
     pub async fn remove_code_context(&self, context_id: &str) -> Result<CodeContextRemoved> {
         let path = self.path(&format!("/code/contexts/{}", checked(context_id)?));
-        self.context_call(Call::new(Method::DELETE, path, Safety::AfterAnswer)).await
+        self.context_call(ApiCall::new(Method::DELETE, path, Safety::AfterAnswer)).await
     }
 
-    async fn context_call<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
+    async fn context_call<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
         self.client().transport().json(call).await.map_err(|error| self.failed(error))
     }
 }
@@ -211,7 +212,7 @@ impl RunCode {
         sandbox.record_event(EventKind::ExecStarted, &[("command", code.clone())]);
         match sandbox.stream(call).await {
             Ok(response) => {
-                Ok(Reading { source: Source::new(response), sandbox, code, raised: false, over: false }
+                Ok(Reading { source: EventSource::new(response), sandbox, code, raised: false, over: false }
                     .stream())
             }
             Err(error) => Err(failed(&sandbox, code, error)),
@@ -233,8 +234,8 @@ impl RunCode {
         Ok(execution)
     }
 
-    fn call(&self) -> Result<Call> {
-        Call::new(Method::POST, self.sandbox.path("/code"), Safety::OnlyUnstarted).json(&self.body)
+    fn call(&self) -> Result<ApiCall> {
+        ApiCall::new(Method::POST, self.sandbox.path("/code"), Safety::OnlyUnstarted).json(&self.body)
     }
 }
 
@@ -268,7 +269,7 @@ pub enum CodeOutput {
 }
 
 struct Reading {
-    source: Source,
+    source: EventSource,
     sandbox: Sandbox,
     code: Value,
     raised: bool,

@@ -32,7 +32,7 @@ impl std::error::Error for UnknownHost {
 
 /// Why there was no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+enum ConnectionCause {
     Certificate(CertificateFault),
     Plain,
     Refused,
@@ -55,14 +55,16 @@ pub fn no_response(error: impl std::error::Error + Send + Sync + 'static, url: &
     let (cause, innermost) = cause_of(&error);
     let message = format!("no response from {url}: {innermost}");
     let network_error = match cause {
-        Cause::Certificate(fault) => Error::network(format!("{message}; {}", fault.advice()))
+        ConnectionCause::Certificate(fault) => Error::network(format!("{message}; {}", fault.advice()))
             .with_detail("reason", "certificate")
             .with_detail("certificate", fault.name()),
-        Cause::Plain => Error::network(format!("{message}; the service does not speak TLS at this port"))
-            .with_detail("reason", "plain"),
-        Cause::Refused => Error::network(message).with_detail("reason", "refused"),
-        Cause::Host => Error::network(message).with_detail("reason", "host"),
-        Cause::Other => Error::network(message),
+        ConnectionCause::Plain => {
+            Error::network(format!("{message}; the service does not speak TLS at this port"))
+                .with_detail("reason", "plain")
+        }
+        ConnectionCause::Refused => Error::network(message).with_detail("reason", "refused"),
+        ConnectionCause::Host => Error::network(message).with_detail("reason", "host"),
+        ConnectionCause::Other => Error::network(message),
     };
     network_error.with_source(error)
 }
@@ -79,21 +81,23 @@ pub fn redirected(url: &str, path: &str, location: &str) -> Option<Error> {
 }
 
 /// The cause of an error, and the text of the innermost one.
-fn cause_of(error: &(dyn std::error::Error + 'static)) -> (Cause, String) {
-    let (mut found, mut innermost) = (Cause::Other, error);
+fn cause_of(error: &(dyn std::error::Error + 'static)) -> (ConnectionCause, String) {
+    let (mut found, mut innermost) = (ConnectionCause::Other, error);
     loop {
         let io = innermost.downcast_ref::<io::Error>();
         let tls = io.and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>());
         let tls = tls.or_else(|| innermost.downcast_ref());
         let is_unknown_host = io.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<UnknownHost>());
         let cause = match (tls, io) {
-            (Some(rustls::Error::InvalidCertificate(fault)), _) => Cause::Certificate(fault_of(fault)),
-            (Some(rustls::Error::InvalidMessage(_)), _) => Cause::Plain,
-            (_, Some(io)) if io.kind() == io::ErrorKind::ConnectionRefused => Cause::Refused,
-            _ if is_unknown_host => Cause::Host,
-            _ => Cause::Other,
+            (Some(rustls::Error::InvalidCertificate(fault)), _) => {
+                ConnectionCause::Certificate(fault_of(fault))
+            }
+            (Some(rustls::Error::InvalidMessage(_)), _) => ConnectionCause::Plain,
+            (_, Some(io)) if io.kind() == io::ErrorKind::ConnectionRefused => ConnectionCause::Refused,
+            _ if is_unknown_host => ConnectionCause::Host,
+            _ => ConnectionCause::Other,
         };
-        if cause != Cause::Other {
+        if cause != ConnectionCause::Other {
             found = cause;
         }
         match innermost.source() {

@@ -16,7 +16,7 @@ use crate::millis::ms;
 use crate::retry::Safety;
 use crate::run::Run;
 use crate::sandbox::Sandbox;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 use crate::{Result, ids};
 
 impl Client {
@@ -361,7 +361,7 @@ impl Create {
     async fn send(self) -> Result<Sandbox> {
         let key = self.key.unwrap_or_else(|| ids::random_id("key_"));
         let mut call =
-            Call::new(Method::POST, "/v1/sandboxes", Safety::Repeatable).json(&self.body)?.key(&key)?;
+            ApiCall::new(Method::POST, "/v1/sandboxes", Safety::Repeatable).json(&self.body)?.key(&key)?;
         call = call.impatient(self.is_impatient);
         if let Some(run) = &self.run {
             call = run.with_run_id(call)?;

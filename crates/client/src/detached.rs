@@ -13,7 +13,7 @@ use crate::payload::Payload;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::stream::Output;
-use crate::transport::{Call, encoded};
+use crate::transport::{ApiCall, encoded};
 use crate::{Error, Result};
 
 /// The longest lifetime of a command.
@@ -78,7 +78,7 @@ impl Execute {
             auto_resume: body.auto_resume,
         };
         let path = format!("/v1/sandboxes/{}/execute", sandbox.id());
-        let call = Call::new(Method::POST, path, Safety::Command).json(&body)?.key(&key)?;
+        let call = ApiCall::new(Method::POST, path, Safety::Command).json(&body)?.key(&key)?;
         let view: ExecutionView = request(&sandbox, call).await?;
         Ok(Detached { sandbox, id: view.execution_id })
     }
@@ -147,11 +147,11 @@ impl PagedQuery for AllExecutions {
 
     async fn fetch(&self, range: PageRange) -> Result<Page<ExecutionView>> {
         let path = format!("/v1/sandboxes/{}/executions?{range}", self.sandbox.id());
-        request(&self.sandbox, Call::get(path)).await
+        request(&self.sandbox, ApiCall::get(path)).await
     }
 }
 
-async fn request<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: Call) -> Result<T> {
+async fn request<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: ApiCall) -> Result<T> {
     sandbox.client().transport().json(call).await.map_err(|error| sandbox.failed(error))
 }
 
@@ -213,7 +213,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn status(&self) -> Result<ExecutionView> {
-        request(&self.sandbox, Call::get(self.path(""))).await
+        request(&self.sandbox, ApiCall::get(self.path(""))).await
     }
 
     /// Returns the output so far.
@@ -228,7 +228,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn output(&self) -> Result<ExecutionOutput> {
-        request(&self.sandbox, Call::get(self.path("/output"))).await
+        request(&self.sandbox, ApiCall::get(self.path("/output"))).await
     }
 
     /// Returns the output after an offset, as in [`ExecutionOutput::next`](crate::ExecutionOutput).
@@ -241,7 +241,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn output_after(&self, offset: &str) -> Result<ExecutionOutput> {
-        request(&self.sandbox, Call::get(self.path(&format!("/output?after={}", encoded(offset))))).await
+        request(&self.sandbox, ApiCall::get(self.path(&format!("/output?after={}", encoded(offset))))).await
     }
 
     /// Waits until the command ends, reconnecting when a connection is lost.
@@ -306,7 +306,7 @@ impl Detached {
     }
 
     async fn written(&self, what: &str, bytes: Bytes, limit: Option<Duration>) -> Result<()> {
-        let mut call = Call::new(Method::POST, self.path(what), Safety::OnlyUnstarted)
+        let mut call = ApiCall::new(Method::POST, self.path(what), Safety::OnlyUnstarted)
             .payload(Payload::Whole(bytes), "application/octet-stream");
         if let Some(limit) = limit {
             call = call.timeout(limit);
@@ -325,7 +325,7 @@ impl Detached {
     /// ```
     pub async fn signal(&self, name: &str) -> Result<()> {
         let body = SignalBody { signal: name.to_owned() };
-        let call = Call::new(Method::POST, self.path("/signal"), Safety::AfterAnswer).json(&body)?;
+        let call = ApiCall::new(Method::POST, self.path("/signal"), Safety::AfterAnswer).json(&body)?;
         request::<ExecutionView>(&self.sandbox, call).await.map(drop)
     }
 
@@ -338,6 +338,6 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn cancel(&self) -> Result<ExecutionView> {
-        request(&self.sandbox, Call::new(Method::DELETE, self.path(""), Safety::Repeatable)).await
+        request(&self.sandbox, ApiCall::new(Method::DELETE, self.path(""), Safety::Repeatable)).await
     }
 }

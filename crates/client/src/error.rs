@@ -37,10 +37,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone)]
-pub struct Error(Arc<Inner>);
+pub struct Error(Arc<ErrorFields>);
 
 #[derive(Debug, Clone)]
-struct Inner {
+struct ErrorFields {
     code: Code,
     name: String,
     message: String,
@@ -75,7 +75,7 @@ struct Object {
 impl Error {
     fn new(code: Code, message: String) -> Self {
         let name = code.as_str().to_owned();
-        Self(Arc::new(Inner {
+        Self(Arc::new(ErrorFields {
             code,
             name,
             message,
@@ -184,7 +184,7 @@ impl Error {
         self
     }
 
-    fn change(&mut self, change: impl FnOnce(&mut Inner)) {
+    fn change(&mut self, change: impl FnOnce(&mut ErrorFields)) {
         change(Arc::make_mut(&mut self.0));
     }
 

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::item_stream::ItemStream;
 use crate::pager::{LARGEST_PAGE, Page, PageRange};
 use crate::sandbox::Sandbox;
-use crate::transport::{Call, encoded};
+use crate::transport::{ApiCall, encoded};
 use crate::{Code, Result};
 
 use pages::EventPages;
@@ -293,13 +293,13 @@ impl Events {
         let transport = self.client.transport();
         if self.sandbox.is_some() {
             let own = format!("{}?{}", self.path(true), query(false));
-            match transport.json(Call::get(own)).await {
+            match transport.json(ApiCall::get(own)).await {
                 // The events of a terminated sandbox remain in the list of the account.
                 Err(error) if error.code() == Code::SandboxNotFound && error.terminated().is_some() => {}
                 answer => return answer,
             }
         }
-        transport.json(Call::get(format!("{}?{}", self.path(false), query(true)))).await
+        transport.json(ApiCall::get(format!("{}?{}", self.path(false), query(true)))).await
     }
 }
 

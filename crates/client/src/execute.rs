@@ -14,7 +14,7 @@ use crate::millis::ms;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::stream::OutputStream;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 
 /// The default of the service.
 const TIMEOUT_MS: u64 = 60_000;
@@ -52,10 +52,10 @@ pub struct Execute {
     pub(crate) open_stdin: bool,
     pub(crate) reader_timeout: Option<Duration>,
     line_ends: bool,
-    key: Key,
+    key: IdempotencyKey,
 }
 
-enum Key {
+enum IdempotencyKey {
     Generated,
     Given(String),
     None,
@@ -65,14 +65,14 @@ impl Execute {
     fn new(sandbox: Sandbox, command: String) -> Self {
         let body = ExecuteBody { command, ..ExecuteBody::default() };
         let (open_stdin, reader_timeout, line_ends) = (false, None, false);
-        Self { sandbox, body, open_stdin, reader_timeout, line_ends, key: Key::Generated }
+        Self { sandbox, body, open_stdin, reader_timeout, line_ends, key: IdempotencyKey::Generated }
     }
 
     /// The sandbox, the request body and the idempotency key, for the other ways to run it.
     pub(crate) fn into_parts(self) -> (Sandbox, ExecuteBody, String) {
         let key = match self.key {
-            Key::Given(key) => key,
-            Key::Generated | Key::None => ids::random_id("key_"),
+            IdempotencyKey::Given(key) => key,
+            IdempotencyKey::Generated | IdempotencyKey::None => ids::random_id("key_"),
         };
         (self.sandbox, self.body, key)
     }
@@ -161,7 +161,7 @@ impl Execute {
     /// # Ok(()) });
     /// ```
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
-        self.key = Key::Given(key.into());
+        self.key = IdempotencyKey::Given(key.into());
         self
     }
 
@@ -175,7 +175,7 @@ impl Execute {
     /// # Ok(()) });
     /// ```
     pub fn killed_on_drop(mut self) -> Self {
-        self.key = Key::None;
+        self.key = IdempotencyKey::None;
         self
     }
 
@@ -230,9 +230,11 @@ impl Execute {
         );
         let transport = self.sandbox.client().transport();
         let call = match &self.key {
-            Key::Generated => self.call("/execute", Safety::Command)?.key(&ids::random_id("key_"))?,
-            Key::Given(key) => self.call("/execute", Safety::Command)?.key(key)?,
-            Key::None => self.call("/execute", Safety::OnlyUnstarted)?,
+            IdempotencyKey::Generated => {
+                self.call("/execute", Safety::Command)?.key(&ids::random_id("key_"))?
+            }
+            IdempotencyKey::Given(key) => self.call("/execute", Safety::Command)?.key(key)?,
+            IdempotencyKey::None => self.call("/execute", Safety::OnlyUnstarted)?,
         };
         let call = call.timeout(limit.saturating_add(transport.timeout()));
         let (sandbox, command) = (&self.sandbox, truncated(&self.body.command));
@@ -246,8 +248,8 @@ impl Execute {
         Ok(result)
     }
 
-    fn call(&self, what: &str, safety: Safety) -> Result<Call> {
-        Call::new(Method::POST, self.sandbox.path(what), safety).json(&self.body)
+    fn call(&self, what: &str, safety: Safety) -> Result<ApiCall> {
+        ApiCall::new(Method::POST, self.sandbox.path(what), safety).json(&self.body)
     }
 }
 

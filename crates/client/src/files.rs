@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
-use crate::transport::{Call, encoded};
+use crate::transport::{ApiCall, encoded};
 use crate::{Error, Result};
 
 pub use body::FileBody;
@@ -95,7 +95,7 @@ impl Files {
     /// # Ok(()) });
     /// ```
     pub async fn stat(&self, path: impl AsRef<Path>) -> Result<FileEntry> {
-        self.ask(Call::get(self.url("/stat", &[("path", path.as_ref())], ""))).await
+        self.ask(ApiCall::get(self.url("/stat", &[("path", path.as_ref())], ""))).await
     }
 
     /// Returns the metadata of a path, following symbolic links.
@@ -106,7 +106,7 @@ impl Files {
     /// # Ok(()) });
     /// ```
     pub async fn stat_target(&self, path: impl AsRef<Path>) -> Result<FileEntry> {
-        self.ask(Call::get(self.url("/stat", &[("path", path.as_ref())], "&follow=true"))).await
+        self.ask(ApiCall::get(self.url("/stat", &[("path", path.as_ref())], "&follow=true"))).await
     }
 
     /// Whether a path exists. Symbolic links are not followed: a dangling link counts as existing.
@@ -117,7 +117,7 @@ impl Files {
     /// # Ok(()) });
     /// ```
     pub async fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
-        let call = Call::get(self.url("/exists", &[("path", path.as_ref())], ""));
+        let call = ApiCall::get(self.url("/exists", &[("path", path.as_ref())], ""));
         self.ask(call).await.map(|found: FileExists| found.exists)
     }
 
@@ -171,7 +171,7 @@ impl Files {
     }
 
     /// Sends a call without recording it in a run.
-    async fn ask<T: serde::de::DeserializeOwned>(&self, call: Call) -> Result<T> {
+    async fn ask<T: serde::de::DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
         self.sandbox.json(call).await.map_err(|error| self.sandbox.failed(error))
     }
 
@@ -266,7 +266,7 @@ impl MakeDirectory {
         more.push_str(&mode(self.mode));
         let safety = if self.recursive { Safety::Repeatable } else { Safety::AfterAnswer };
         let url = self.files.url("/mkdir", &[("path", &self.path)], &more);
-        let created = self.files.sandbox.json::<FileEntry>(Call::new(Method::POST, url, safety)).await;
+        let created = self.files.sandbox.json::<FileEntry>(ApiCall::new(Method::POST, url, safety)).await;
         let entry = created.map_err(|error| self.files.failed("mkdir", &self.path, error))?;
         self.files.record_entry(&entry);
         Ok(entry)
@@ -314,7 +314,7 @@ impl Move {
     async fn send(self) -> Result<FileEntry> {
         let more = if self.overwrite { "&overwrite=true" } else { "" };
         let url = self.files.url("/move", &[("from", &self.from), ("to", &self.to)], more);
-        let call = Call::new(Method::POST, url, Safety::AfterAnswer);
+        let call = ApiCall::new(Method::POST, url, Safety::AfterAnswer);
         let moved = self.files.sandbox.json::<FileEntry>(call).await;
         let entry = moved.map_err(|error| self.files.failed("move", &self.from, error))?;
         self.files.record_event(EventKind::FileDeleted, &self.from.to_string_lossy(), &[]);
@@ -355,8 +355,11 @@ impl Delete {
     async fn send(self) -> Result<u64> {
         let more = if self.recursive { "&recursive=true" } else { "" };
         let url = self.files.url("", &[("path", &self.path)], more);
-        let deleted =
-            self.files.sandbox.json::<FileDeleted>(Call::new(Method::DELETE, url, Safety::AfterAnswer)).await;
+        let deleted = self
+            .files
+            .sandbox
+            .json::<FileDeleted>(ApiCall::new(Method::DELETE, url, Safety::AfterAnswer))
+            .await;
         let deleted = deleted.map_err(|error| self.files.failed("delete", &self.path, error))?;
         self.files.record_event(EventKind::FileDeleted, &deleted.path, &[]);
         Ok(deleted.deleted)

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::events::{EventStream, Events, known};
 use crate::retry::{Policy, wait};
 use crate::sse::{Event, Parser};
-use crate::transport::Call;
+use crate::transport::ApiCall;
 use crate::{Code, Error, Result};
 
 /// The service sends a comment every 15 s on an idle stream.
@@ -58,7 +58,7 @@ impl Events {
 struct Following {
     events: Events,
     last_event: Option<EventId>,
-    stage: Stage,
+    stage: FollowStage,
     /// Received events that are not yet returned.
     waiting: VecDeque<Event>,
     connected_at: Instant,
@@ -66,7 +66,7 @@ struct Following {
     short: u32,
 }
 
-enum Stage {
+enum FollowStage {
     Connected(Box<Connection>),
     Broken,
     /// The sandbox is terminated.
@@ -84,7 +84,7 @@ impl Following {
     async fn begin(events: Events) -> Result<Self> {
         let last_event = events.last_event();
         let connection = connect(&events, last_event).await?;
-        let stage = Stage::Connected(Box::new(connection));
+        let stage = FollowStage::Connected(Box::new(connection));
         let (waiting, connected_at) = (VecDeque::new(), Instant::now());
         let mut following = Self { events, last_event, stage, waiting, connected_at, short: 0 };
         while following.last_event.is_none() && following.waiting.is_empty() {
@@ -106,19 +106,19 @@ impl Following {
                 }
             }
             match &mut self.stage {
-                Stage::Ended => return Ok(None),
-                Stage::Recorded(events) => {
+                FollowStage::Ended => return Ok(None),
+                FollowStage::Recorded(events) => {
                     let next = events.next().await.transpose()?;
                     if next.is_none() {
-                        self.stage = Stage::Ended;
+                        self.stage = FollowStage::Ended;
                     }
                     return Ok(next);
                 }
-                Stage::Broken => self.reconnect().await?,
-                Stage::Connected(_) => match self.read().await {
+                FollowStage::Broken => self.reconnect().await?,
+                FollowStage::Connected(_) => match self.read().await {
                     Ok(true) => {}
-                    Ok(false) => self.stage = Stage::Broken,
-                    Err(error) if is_passing(&error) => self.stage = Stage::Broken,
+                    Ok(false) => self.stage = FollowStage::Broken,
+                    Err(error) if is_passing(&error) => self.stage = FollowStage::Broken,
                     Err(error) => return Err(self.end(error)),
                 },
             }
@@ -133,7 +133,7 @@ impl Following {
             if !is_passing(&error) {
                 return Err(self.end(error));
             }
-            self.stage = Stage::Broken;
+            self.stage = FollowStage::Broken;
             return Ok(None);
         }
         let id: Option<EventId> = event.id.as_deref().and_then(|id| id.parse().ok());
@@ -146,7 +146,7 @@ impl Following {
 
     /// Reads from the connection; false at its end.
     async fn read(&mut self) -> Result<bool> {
-        let Stage::Connected(connection) = &mut self.stage else { return Ok(false) };
+        let FollowStage::Connected(connection) = &mut self.stage else { return Ok(false) };
         let frame = timeout(LONGEST_SILENCE, connection.body.frame()).await;
         let frame = frame.map_err(|_| {
             Error::network(format!("no data for {} s, not even a comment", LONGEST_SILENCE.as_secs()))
@@ -177,12 +177,12 @@ impl Following {
             match connect(&self.events, self.last_event).await {
                 Ok(connection) => {
                     (self.stage, self.connected_at) =
-                        (Stage::Connected(Box::new(connection)), Instant::now());
+                        (FollowStage::Connected(Box::new(connection)), Instant::now());
                     return Ok(());
                 }
                 Err(error) if error.code() == Code::SandboxNotFound && error.terminated().is_some() => {
                     let last_event = self.last_event.unwrap_or(EventId(0));
-                    self.stage = Stage::Recorded(self.events.recorded_after(last_event));
+                    self.stage = FollowStage::Recorded(self.events.recorded_after(last_event));
                     return Ok(());
                 }
                 Err(error) => {
@@ -199,7 +199,7 @@ impl Following {
     }
 
     fn end(&mut self, error: Error) -> Error {
-        self.stage = Stage::Ended;
+        self.stage = FollowStage::Ended;
         error
     }
 }
@@ -214,7 +214,7 @@ fn broken_off() -> Error {
 }
 
 async fn connect(events: &Events, last_event: Option<EventId>) -> Result<Connection> {
-    let mut call = Call::get(events.live()).accept("text/event-stream");
+    let mut call = ApiCall::get(events.live()).accept("text/event-stream");
     if let Some(last_event) = last_event {
         call = call.header("last-event-id", &last_event.to_string())?;
     }

@@ -5,7 +5,7 @@ use api::{ImageList, ImageView};
 use crate::Result;
 use crate::client::Client;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
-use crate::transport::{Call, encoded};
+use crate::transport::{ApiCall, encoded};
 
 impl Client {
     /// Lists the images on the service's host and the pulls in progress, sorted by name. Of images of registries that
@@ -39,7 +39,7 @@ impl Client {
     /// ```
     pub async fn image(&self, name: impl AsRef<str>) -> Result<Option<ImageView>> {
         let path = format!("/v1/images?name={}", encoded(name.as_ref()));
-        let page: ImageList = self.transport().json(Call::get(path)).await?;
+        let page: ImageList = self.transport().json(ApiCall::get(path)).await?;
         // The service may list the image under the complete form of its name.
         let exact = page.data.iter().position(|image| image.name == name.as_ref());
         Ok(page.data.into_iter().nth(exact.unwrap_or(0)))
@@ -64,6 +64,6 @@ impl PagedQuery for AllImages {
     }
 
     async fn fetch(&self, range: PageRange) -> Result<Page<ImageView>> {
-        self.client.transport().json(Call::get(format!("/v1/images?{range}"))).await
+        self.client.transport().json(ApiCall::get(format!("/v1/images?{range}"))).await
     }
 }

@@ -4,7 +4,7 @@ use api::InfoView;
 
 use crate::Result;
 use crate::client::Client;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 
 impl Client {
     /// The version of the service, its isolation backends, and the limits for the key.
@@ -19,6 +19,6 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn info(&self) -> Result<InfoView> {
-        self.transport().json(Call::get("/v1/info")).await
+        self.transport().json(ApiCall::get("/v1/info")).await
     }
 }

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::client::Client;
 use crate::item_stream::ItemStream;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
-use crate::transport::{Call, encoded};
+use crate::transport::{ApiCall, encoded};
 
 impl Client {
     /// Lists sandboxes, newest first.
@@ -132,7 +132,7 @@ impl List {
     /// ```
     pub async fn page(&self, offset: u64) -> Result<SandboxList> {
         let range = PageRange { offset, limit: self.page_size };
-        self.client.transport().json(Call::get(self.path(range))).await
+        self.client.transport().json(ApiCall::get(self.path(range))).await
     }
 
     /// Streams all sandboxes, fetching pages on demand. If sandboxes are created or terminated meanwhile, all others are returned once.
@@ -180,7 +180,7 @@ impl PagedQuery for List {
     }
 
     async fn fetch(&self, range: PageRange) -> Result<Page<SandboxItem>> {
-        self.client.transport().json(Call::get(self.path(range))).await
+        self.client.transport().json(ApiCall::get(self.path(range))).await
     }
 }
 

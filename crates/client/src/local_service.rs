@@ -20,7 +20,7 @@ pub struct LocalService {
 
 /// The file as the daemon writes it. Fields of later versions are ignored.
 #[derive(Deserialize)]
-struct Content {
+struct LocalServiceFile {
     url: String,
     fingerprint: Option<String>,
 }
@@ -34,7 +34,8 @@ impl LocalService {
             let file = file.display();
             Error::configuration(format!("{file} is malformed; a restart of the daemon writes it again"))
         };
-        let content: Content = serde_json::from_slice(&text).map_err(|error| malformed().caused_by(error))?;
+        let content: LocalServiceFile =
+            serde_json::from_slice(&text).map_err(|error| malformed().caused_by(error))?;
         let fingerprint = match content.fingerprint {
             Some(text) => Some(text.parse::<Fingerprint>().map_err(|error| malformed().caused_by(error))?),
             None => None,

@@ -6,7 +6,7 @@ use hyper::Method;
 use crate::Result;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 
 impl Sandbox {
     /// Returns the network policy, and the traffic since the processes of the sandbox were last started.
@@ -18,7 +18,7 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub async fn network(&self) -> Result<NetworkView> {
-        self.send(Call::get(self.path("/network"))).await
+        self.send(ApiCall::get(self.path("/network"))).await
     }
 
     /// Replaces the policy for outgoing connections. It is in effect when this returns; connections that it does not allow are closed.
@@ -39,7 +39,7 @@ impl Sandbox {
             deny_networks: Some(policy.deny_networks),
         };
         let body = CreateNetwork { egress: Some(egress), ..CreateNetwork::default() };
-        let call = Call::new(Method::PATCH, self.path("/network"), Safety::Repeatable).json(&body)?;
+        let call = ApiCall::new(Method::PATCH, self.path("/network"), Safety::Repeatable).json(&body)?;
         let view: SandboxView = self.send(call).await?;
         self.set_known(view.clone());
         Ok(view)

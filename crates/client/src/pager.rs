@@ -66,13 +66,13 @@ pub trait PagedQuery: Send + Sync + 'static {
 /// meanwhile, it may return some.
 pub struct Pager<Q: PagedQuery> {
     query: Q,
-    position: Position<Q::Key>,
+    position: ListPosition<Q::Key>,
 }
 
 impl<Q: PagedQuery> Pager<Q> {
     /// Begins at the start of the list.
     pub fn new(query: Q) -> Self {
-        let position = Position::new(query.page_size());
+        let position = ListPosition::new(query.page_size());
         Self { query, position }
     }
 
@@ -98,7 +98,7 @@ impl<Q: PagedQuery> PageSource for Pager<Q> {
 }
 
 /// What a pager knows of its list. It decides from the pages so far which one is next.
-struct Position<K> {
+struct ListPosition<K> {
     /// The next page; `None` after the last.
     next: Option<PageRange>,
     page_size: u32,
@@ -108,7 +108,7 @@ struct Position<K> {
     steps_back: u32,
 }
 
-impl<K: Eq + Hash> Position<K> {
+impl<K: Eq + Hash> ListPosition<K> {
     fn new(page_size: u32) -> Self {
         let first = PageRange { offset: 0, limit: page_size };
         Self { next: Some(first), page_size, returned: HashSet::new(), steps_back: 0 }

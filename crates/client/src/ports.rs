@@ -10,7 +10,7 @@ use hyper::Method;
 use crate::millis::ms;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 use crate::{Result, ids};
 
 impl Sandbox {
@@ -41,7 +41,7 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub async fn ports(&self) -> Result<Vec<Port>> {
-        let call = Call::get(format!("/v1/sandboxes/{}/ports", self.id()));
+        let call = ApiCall::get(format!("/v1/sandboxes/{}/ports", self.id()));
         let list: PortList = self.send(call).await?;
         Ok(list.data)
     }
@@ -57,7 +57,7 @@ impl Sandbox {
     /// ```
     pub async fn close_port(&self, port: u16) -> Result<PortClosed> {
         let path = format!("/v1/sandboxes/{}/ports/{port}", self.id());
-        let closed = self.send(Call::new(Method::DELETE, path, Safety::AfterAnswer)).await?;
+        let closed = self.send(ApiCall::new(Method::DELETE, path, Safety::AfterAnswer)).await?;
         self.record_event(EventKind::PortClosed, &[("port", port.into()), ("reason", "request".into())]);
         Ok(closed)
     }
@@ -136,7 +136,7 @@ impl Expose {
     async fn send(self) -> Result<Port> {
         let key = self.key.unwrap_or_else(|| ids::random_id("sbx_"));
         let path = format!("/v1/sandboxes/{}/ports", self.sandbox.id());
-        let call = Call::new(Method::POST, path, Safety::Repeatable).json(&self.body)?.key(&key)?;
+        let call = ApiCall::new(Method::POST, path, Safety::Repeatable).json(&self.body)?.key(&key)?;
         let port: Port = self.sandbox.send(call).await?;
         let data = [
             ("port", port.port.into()),
@@ -191,7 +191,7 @@ impl TokenFor {
     async fn send(self) -> Result<PortToken> {
         let path = format!("/v1/sandboxes/{}/ports/{}/token", self.sandbox.id(), self.port);
         // Tokens are not stored, so creating another is harmless.
-        let call = Call::new(Method::POST, path, Safety::Repeatable).json(&self.body)?;
+        let call = ApiCall::new(Method::POST, path, Safety::Repeatable).json(&self.body)?;
         self.sandbox.send(call).await
     }
 }

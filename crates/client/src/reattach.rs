@@ -10,8 +10,8 @@ use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use tokio::time::Instant;
 
 use crate::detached::Detached;
-use crate::stream::{Output, Source, parse_output};
-use crate::transport::Call;
+use crate::stream::{EventSource, Output, parse_output};
+use crate::transport::ApiCall;
 use crate::{Code, Error, Result};
 
 /// Limit for reconnecting without success.
@@ -43,7 +43,8 @@ type SharedOffset = Arc<Mutex<Option<String>>>;
 impl Following {
     pub(crate) fn new(execution: Detached, offset: Option<String>, line_ends: bool) -> Self {
         let offset: SharedOffset = Arc::new(Mutex::new(offset));
-        let begin = State { execution, line_ends, offset: Arc::clone(&offset), source: None, over: false };
+        let begin =
+            FollowingState { execution, line_ends, offset: Arc::clone(&offset), source: None, over: false };
         let events = try_unfold(begin, |mut state| async move {
             let output = state.next().await?;
             Ok(output.map(|output| (output, state)))
@@ -138,15 +139,15 @@ impl Stream for Following {
     }
 }
 
-struct State {
+struct FollowingState {
     execution: Detached,
     line_ends: bool,
     offset: SharedOffset,
-    source: Option<Source>,
+    source: Option<EventSource>,
     over: bool,
 }
 
-impl State {
+impl FollowingState {
     async fn next(&mut self) -> Result<Option<Output>> {
         let mut away: Option<Instant> = None;
         let mut wait = FIRST_WAIT;
@@ -188,10 +189,10 @@ impl State {
     }
 
     /// `None` if there is no more output.
-    async fn open(&mut self) -> Result<Option<Source>> {
+    async fn open(&mut self) -> Result<Option<EventSource>> {
         let offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let what = if self.line_ends { "/output?lineEnds=true" } else { "/output" };
-        let mut call = Call::get(self.execution.path(what)).accept("text/event-stream");
+        let mut call = ApiCall::get(self.execution.path(what)).accept("text/event-stream");
         if let Some(offset) = &offset {
             call = call.after(offset)?;
         }
@@ -200,7 +201,7 @@ impl State {
             self.over = true;
             return Ok(None);
         }
-        Ok(Some(Source::new(response)))
+        Ok(Some(EventSource::new(response)))
     }
 }
 

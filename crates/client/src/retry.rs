@@ -24,7 +24,7 @@ pub enum Safety {
 
 /// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum AttemptFault {
     /// No connection was established.
     NotSent,
     /// Sent, perhaps partially, without a response.
@@ -48,16 +48,16 @@ pub struct Policy {
 }
 
 /// Whether the call may be retried.
-pub fn may_repeat(safety: Safety, fault: Fault) -> bool {
+pub fn may_repeat(safety: Safety, fault: AttemptFault) -> bool {
     match fault {
-        Fault::NotSent => true,
-        Fault::NoContent | Fault::Killed => false,
-        Fault::Lost => matches!(safety, Safety::Repeatable | Safety::Command),
+        AttemptFault::NotSent => true,
+        AttemptFault::NoContent | AttemptFault::Killed => false,
+        AttemptFault::Lost => matches!(safety, Safety::Repeatable | Safety::Command),
         // Rejected before it had any effect.
-        Fault::Answered { code: Code::RateLimited | Code::ResourceExhausted, .. } => true,
+        AttemptFault::Answered { code: Code::RateLimited | Code::ResourceExhausted, .. } => true,
         // A full disk stays full.
-        Fault::Answered { code: Code::DiskFull, .. } => false,
-        Fault::Answered { status, .. } => {
+        AttemptFault::Answered { code: Code::DiskFull, .. } => false,
+        AttemptFault::Answered { status, .. } => {
             status >= 500 && matches!(safety, Safety::Repeatable | Safety::AfterAnswer)
         }
     }
@@ -121,12 +121,12 @@ mod tests {
                 SafetyName::OnlyUnstarted => Safety::OnlyUnstarted,
             };
             let fault = match &case.fault {
-                FaultCase::NotSent => Fault::NotSent,
-                FaultCase::Lost => Fault::Lost,
-                FaultCase::NoContent => Fault::NoContent,
-                FaultCase::Killed => Fault::Killed,
+                FaultCase::NotSent => AttemptFault::NotSent,
+                FaultCase::Lost => AttemptFault::Lost,
+                FaultCase::NoContent => AttemptFault::NoContent,
+                FaultCase::Killed => AttemptFault::Killed,
                 FaultCase::Answered { status, code } => {
-                    Fault::Answered { status: *status, code: Code::of(code) }
+                    AttemptFault::Answered { status: *status, code: Code::of(code) }
                 }
             };
             assert_eq!(may_repeat(safety, fault), case.retry, "{case:?}");

@@ -21,7 +21,7 @@ pub use cost::LlmCost;
 
 use crate::ids::random_id;
 use crate::millis::ms;
-use crate::transport::{Call, Transport};
+use crate::transport::{ApiCall, Transport};
 use crate::{Error, Result};
 use upload_queue::UploadQueue;
 
@@ -52,10 +52,10 @@ static LAST_ID: AtomicU64 = AtomicU64::new(0);
 /// ```
 #[derive(Clone)]
 pub struct Run {
-    inner: Arc<Inner>,
+    inner: Arc<RunState>,
 }
 
-struct Inner {
+struct RunState {
     id: String,
     sinks: Mutex<Vec<Sink>>,
     file_error: Mutex<Option<io::Error>>,
@@ -88,7 +88,7 @@ impl Run {
     /// ```
     pub fn with_id(id: impl Into<String>) -> Self {
         let (sinks, file_error, unsent) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { id: id.into(), sinks, file_error, unsent }) }
+        Self { inner: Arc::new(RunState { id: id.into(), sinks, file_error, unsent }) }
     }
 
     /// The `runId` of the events.
@@ -158,7 +158,7 @@ impl Run {
     }
 
     /// Adds the run id to a call.
-    pub(crate) fn with_run_id(&self, call: Call) -> Result<Call> {
+    pub(crate) fn with_run_id(&self, call: ApiCall) -> Result<ApiCall> {
         let id: std::result::Result<RunId, _> = self.inner.id.parse();
         let id = id.map_err(|why| {
             Error::configuration(format!("invalid run id '{}'", self.inner.id.escape_debug())).caused_by(why)

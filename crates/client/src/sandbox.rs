@@ -20,7 +20,7 @@ use crate::lifecycle::{Failed, Handlers, LifecycleEvent, Paused, Resumed, Termin
 use crate::millis::ms;
 use crate::retry::Safety;
 use crate::run::Run;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 use crate::{Error, Result};
 
 const DELETED: &str = "deleted";
@@ -62,7 +62,7 @@ impl Client {
             let message = format!("'{}' is neither a sandbox id nor a name", id_or_name.escape_debug());
             Error::argument("sandboxId", message).caused_by(why)
         })?;
-        let found: SandboxView = self.transport().json(Call::get(format!("/v1/sandboxes/{name}"))).await?;
+        let found: SandboxView = self.transport().json(ApiCall::get(format!("/v1/sandboxes/{name}"))).await?;
         Ok(Sandbox::new(self.clone(), found.id.clone(), Some(found)))
     }
 
@@ -98,10 +98,10 @@ impl Client {
 /// ```
 #[derive(Clone)]
 pub struct Sandbox {
-    inner: Arc<Inner>,
+    inner: Arc<SharedSandbox>,
 }
 
-struct Inner {
+struct SharedSandbox {
     client: Client,
     id: SandboxId,
     known: Mutex<Option<SandboxView>>,
@@ -123,7 +123,7 @@ impl Sandbox {
         run: Option<Run>,
     ) -> Self {
         let (known, run, terminated) = (Mutex::new(known), Mutex::new(run), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { client, id, known, handlers, run, terminated }) }
+        Self { inner: Arc::new(SharedSandbox { client, id, known, handlers, run, terminated }) }
     }
 
     /// The identifier.
@@ -170,7 +170,7 @@ impl Sandbox {
     }
 
     async fn view(&self) -> Result<SandboxView> {
-        self.json(Call::get(self.path(""))).await
+        self.json(ApiCall::get(self.path(""))).await
     }
 
     /// The URL path of the sandbox with a suffix, which is empty or starts with a slash.
@@ -179,20 +179,20 @@ impl Sandbox {
     }
 
     /// Sends a call about this sandbox, with the id of its run.
-    pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
+    pub(crate) async fn json<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
         self.inner.client.transport().json(self.in_run(call)?).await
     }
 
-    pub(crate) async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
+    pub(crate) async fn send<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
         self.client().transport().json(call).await.map_err(|error| self.failed(error))
     }
 
     /// The same for a streamed response.
-    pub(crate) async fn stream(&self, call: Call) -> Result<Response<Incoming>> {
+    pub(crate) async fn stream(&self, call: ApiCall) -> Result<Response<Incoming>> {
         self.inner.client.transport().stream(self.in_run(call)?).await
     }
 
-    fn in_run(&self, call: Call) -> Result<Call> {
+    fn in_run(&self, call: ApiCall) -> Result<ApiCall> {
         match self.run() {
             Some(run) => run.with_run_id(call),
             None => Ok(call),
@@ -280,7 +280,7 @@ impl Sandbox {
     /// ```
     pub async fn set_timeout(&self, timeout: Duration) -> Result<SandboxView> {
         let body = TimeoutBody { timeout_ms: ms(timeout).into() };
-        let call = Call::new(Method::PUT, self.path("/timeout"), Safety::Repeatable).json(&body)?;
+        let call = ApiCall::new(Method::PUT, self.path("/timeout"), Safety::Repeatable).json(&body)?;
         let view: SandboxView = self.json(call).await.map_err(|error| self.failed(error))?;
         self.set_known(view.clone());
         Ok(view)
@@ -307,12 +307,13 @@ impl Sandbox {
         let path =
             self.path(&if query.is_empty() { "/metrics".to_owned() } else { format!("/metrics?{query}") });
         let metrics: ResourceMetrics =
-            self.json(Call::get(path)).await.map_err(|error| self.failed(error))?;
+            self.json(ApiCall::get(path)).await.map_err(|error| self.failed(error))?;
         Ok(metrics.data)
     }
 
     async fn order<T: DeserializeOwned>(&self, verb: &str, body: &impl Serialize) -> Result<T> {
-        let call = Call::new(Method::POST, self.path(&format!("/{verb}")), Safety::AfterAnswer).json(body)?;
+        let call =
+            ApiCall::new(Method::POST, self.path(&format!("/{verb}")), Safety::AfterAnswer).json(body)?;
         self.json(call).await.map_err(|error| self.failed(error))
     }
 
@@ -327,7 +328,7 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub async fn terminate(&self) -> Result<Terminated> {
-        let call = Call::new(Method::DELETE, self.path(""), Safety::Repeatable);
+        let call = ApiCall::new(Method::DELETE, self.path(""), Safety::Repeatable);
         let answer: Result<TerminateResult> = self.json(call).await;
         let (total_runtime_ms, terminated_at) = match answer {
             Ok(end) => (Some(end.total_runtime_ms), Some(end.terminated_at)),

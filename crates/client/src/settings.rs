@@ -64,7 +64,7 @@ impl Client {
 #[must_use]
 pub struct ClientBuilder {
     url: Option<String>,
-    key: Option<Secret>,
+    key: Option<SecretKey>,
     trust: Option<TrustSource>,
     data_dir: PathBuf,
     timeout: Duration,
@@ -74,9 +74,9 @@ pub struct ClientBuilder {
 }
 
 #[derive(Clone)]
-struct Secret(String);
+struct SecretKey(String);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("…")
     }
@@ -118,7 +118,7 @@ impl ClientBuilder {
     fn environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let given = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         self.url = given("SANDBOXD_URL").or(self.url);
-        self.key = given("SANDBOXD_API_KEY").map(Secret).or(self.key);
+        self.key = given("SANDBOXD_API_KEY").map(SecretKey).or(self.key);
         self.trust = given("SANDBOXD_CERTIFICATE").map(|file| TrustSource::File(file.into())).or(self.trust);
         self.data_dir = given("SANDBOXD_DATA_DIR").map_or(self.data_dir, PathBuf::from);
         self
@@ -141,7 +141,7 @@ impl ClientBuilder {
     /// assert!(!format!("{builder:?}").contains("sk_"));
     /// ```
     pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = Some(Secret(key.into()));
+        self.key = Some(SecretKey(key.into()));
         self
     }
 

@@ -15,7 +15,7 @@ use crate::item_stream::ItemStream;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
-use crate::transport::{Call, encoded};
+use crate::transport::{ApiCall, encoded};
 use crate::{Result, ids};
 
 impl Client {
@@ -51,7 +51,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn snapshot(&self, id: &str) -> Result<SnapshotView> {
-        self.transport().json(Call::get(path_of(id))).await
+        self.transport().json(ApiCall::get(path_of(id))).await
     }
 
     /// Deletes a snapshot. Sandboxes that were created from it are not affected.
@@ -65,7 +65,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn delete_snapshot(&self, id: &str) -> Result<SnapshotDeleted> {
-        self.transport().json(Call::new(Method::DELETE, path_of(id), Safety::AfterAnswer)).await
+        self.transport().json(ApiCall::new(Method::DELETE, path_of(id), Safety::AfterAnswer)).await
     }
 }
 
@@ -103,7 +103,7 @@ impl Sandbox {
     /// ```
     pub async fn rollback(&self, snapshot: &str) -> Result<SandboxView> {
         let body = RollbackBody { snapshot_id: snapshot.to_owned() };
-        let call = Call::new(Method::POST, self.path("/rollback"), Safety::AfterAnswer).json(&body)?;
+        let call = ApiCall::new(Method::POST, self.path("/rollback"), Safety::AfterAnswer).json(&body)?;
         let view: SandboxView = self.send(call).await?;
         self.set_known(view.clone());
         Ok(view)
@@ -199,7 +199,7 @@ impl TakeSnapshot {
 
     async fn send(self) -> Result<SnapshotView> {
         let key = self.key.unwrap_or_else(|| ids::random_id("sbx_"));
-        let call = Call::new(Method::POST, self.sandbox.path("/snapshots"), Safety::Repeatable);
+        let call = ApiCall::new(Method::POST, self.sandbox.path("/snapshots"), Safety::Repeatable);
         self.sandbox.send(call.json(&self.body)?.key(&key)?).await
     }
 }
@@ -300,7 +300,7 @@ impl Fork {
 
     async fn send(self) -> Result<Vec<Sandbox>> {
         let key = self.key.unwrap_or_else(|| ids::random_id("sbx_"));
-        let call = Call::new(Method::POST, self.sandbox.path("/fork"), Safety::Repeatable);
+        let call = ApiCall::new(Method::POST, self.sandbox.path("/fork"), Safety::Repeatable);
         let forks: ForkList = self.sandbox.send(call.json(&self.body)?.key(&key)?).await?;
         let client = self.sandbox.client();
         let handle = |view: SandboxView| Sandbox::new(client.clone(), view.id.clone(), Some(view));
@@ -400,7 +400,7 @@ impl Snapshots {
     /// ```
     pub async fn page(&self, offset: u64) -> Result<SnapshotList> {
         let range = PageRange { offset, limit: self.page_size };
-        self.client.transport().json(Call::get(self.path(range))).await
+        self.client.transport().json(ApiCall::get(self.path(range))).await
     }
 
     /// Returns all snapshots. If snapshots are created or deleted meanwhile, all others are returned once.
@@ -459,6 +459,6 @@ impl PagedQuery for Snapshots {
     }
 
     async fn fetch(&self, range: PageRange) -> Result<Page<SnapshotView>> {
-        self.client.transport().json(Call::get(self.path(range))).await
+        self.client.transport().json(ApiCall::get(self.path(range))).await
     }
 }

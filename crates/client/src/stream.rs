@@ -66,7 +66,7 @@ impl OutputStream {
         command: Value,
     ) -> Self {
         let request_id = request_id(response.headers());
-        let reading = Reading { source: Source::new(response), line_ends, bytes: 0, over: false };
+        let reading = Reading { source: EventSource::new(response), line_ends, bytes: 0, over: false };
         let begin = (reading, sandbox, command);
         let events = try_unfold(begin, |(mut reading, sandbox, command)| async move {
             match reading.next().await {
@@ -128,7 +128,7 @@ fn broken_off() -> Error {
 }
 
 struct Reading {
-    source: Source,
+    source: EventSource,
     line_ends: bool,
     /// Bytes of output returned so far.
     bytes: u64,
@@ -157,13 +157,13 @@ impl Reading {
 }
 
 /// The events of a response body.
-pub struct Source {
+pub struct EventSource {
     body: Incoming,
     parser: Parser,
     events: VecDeque<Event>,
 }
 
-impl Source {
+impl EventSource {
     pub fn new(response: Response<Incoming>) -> Self {
         Self { body: response.into_body(), parser: Parser::new(), events: VecDeque::new() }
     }

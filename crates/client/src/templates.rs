@@ -11,7 +11,7 @@ use crate::Result;
 use crate::client::Client;
 use crate::files::FileBody;
 use crate::retry::Safety;
-use crate::transport::{Call, encoded};
+use crate::transport::{ApiCall, encoded};
 
 pub use build::BuildTemplate;
 pub use list::Templates;
@@ -32,7 +32,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn upload_context(&self, archive: FileBody) -> Result<BuildContext> {
-        let call = Call::new(Method::POST, "/v1/templates/contexts", Safety::Repeatable);
+        let call = ApiCall::new(Method::POST, "/v1/templates/contexts", Safety::Repeatable);
         self.transport().json(call.payload(archive.into_payload(), TAR)).await
     }
 
@@ -46,7 +46,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn template(&self, id: &str) -> Result<TemplateView> {
-        self.transport().json(Call::get(path_of(id, ""))).await
+        self.transport().json(ApiCall::get(path_of(id, ""))).await
     }
 
     /// Cancels a build. Returns when nothing of it runs any more; a build that is over stays as it is.
@@ -58,7 +58,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn cancel_template(&self, id: &str) -> Result<TemplateView> {
-        self.transport().json(Call::new(Method::POST, path_of(id, "/cancel"), Safety::Repeatable)).await
+        self.transport().json(ApiCall::new(Method::POST, path_of(id, "/cancel"), Safety::Repeatable)).await
     }
 
     /// Deletes a template, after its build is cancelled. Sandboxes that were created from it are not affected.
@@ -72,7 +72,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn delete_template(&self, id: &str) -> Result<TemplateDeleted> {
-        self.transport().json(Call::new(Method::DELETE, path_of(id, ""), Safety::AfterAnswer)).await
+        self.transport().json(ApiCall::new(Method::DELETE, path_of(id, ""), Safety::AfterAnswer)).await
     }
 }
 

@@ -20,7 +20,7 @@ use crate::ids::random_id;
 use crate::millis::ms;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 use crate::{Error, Result};
 use conversation::{Conversation, TerminalInput};
 
@@ -165,7 +165,7 @@ impl OpenTerminal {
     pub async fn open(self) -> Result<Detached> {
         let path = format!("/v1/sandboxes/{}/terminals", self.sandbox.id());
         let call =
-            Call::new(Method::POST, path, Safety::Command).json(&self.body)?.key(&random_id("key_"))?;
+            ApiCall::new(Method::POST, path, Safety::Command).json(&self.body)?.key(&random_id("key_"))?;
         let view: Result<ExecutionView> = self.sandbox.client().transport().json(call).await;
         let view = view.map_err(|error| self.sandbox.failed(error))?;
         Ok(Detached::new(self.sandbox, view.execution_id))

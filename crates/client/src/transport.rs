@@ -1,4 +1,4 @@
-//! Sends calls over HTTP, with retries where they are safe. Modules describe a request as a [`Call`].
+//! Sends calls over HTTP, with retries where they are safe. Modules describe a request as an [`ApiCall`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::connect::{Connector, ServiceUrl};
 use crate::connection_error::{no_response, redirected};
 use crate::limit_waits::LimitWaits;
 use crate::payload::{Meter, Outgoing, Payload};
-use crate::retry::{Fault, Policy, Safety, may_repeat, wait};
+use crate::retry::{AttemptFault, Policy, Safety, may_repeat, wait};
 use crate::{Code, Error, Result};
 
 /// Shorter than the idle timeout of the service.
@@ -33,11 +33,11 @@ const AGENT: &str = concat!("sandboxd-client/", env!("CARGO_PKG_VERSION"));
 /// What all calls of a client share. Clones share connections.
 #[derive(Clone)]
 pub struct Transport {
-    shared: Arc<Shared>,
+    shared: Arc<TransportShared>,
 }
 
 #[derive(Clone)]
-struct Shared {
+struct TransportShared {
     service_url: ServiceUrl,
     connector: Connector,
     pool: Pool<Connector, Outgoing>,
@@ -49,7 +49,7 @@ struct Shared {
 
 /// A request, for all attempts.
 #[derive(Clone)]
-pub struct Call {
+pub struct ApiCall {
     method: Method,
     /// Path and query.
     path: String,
@@ -65,7 +65,7 @@ pub struct Call {
     is_impatient: bool,
 }
 
-impl Call {
+impl ApiCall {
     pub fn new(method: Method, path: impl Into<String>, safety: Safety) -> Self {
         Self {
             method,
@@ -134,8 +134,8 @@ impl Call {
 }
 
 /// A failed attempt: the fault for the retry rules, and the error for the caller.
-struct Failure {
-    fault: Fault,
+struct AttemptFailure {
+    fault: AttemptFault,
     error: Error,
 }
 
@@ -152,20 +152,21 @@ impl Transport {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
             .build(connector.clone());
-        let shared = Shared { service_url, connector, pool, authorization, timeout, policy, limit_waits };
+        let shared =
+            TransportShared { service_url, connector, pool, authorization, timeout, policy, limit_waits };
         Self { shared: Arc::new(shared) }
     }
 
     /// The same with connections of its own, for another Tokio runtime.
     pub fn reconnected(&self) -> Self {
-        let Shared { service_url, connector, authorization, timeout, policy, limit_waits, .. } =
+        let TransportShared { service_url, connector, authorization, timeout, policy, limit_waits, .. } =
             (*self.shared).clone();
         Self::new(service_url, connector, authorization, timeout, policy, limit_waits)
     }
 
     /// The same, also its connections, without waits for limits.
     pub fn without_limit_waits(&self) -> Self {
-        let shared = Shared { limit_waits: LimitWaits::default(), ..(*self.shared).clone() };
+        let shared = TransportShared { limit_waits: LimitWaits::default(), ..(*self.shared).clone() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -195,7 +196,7 @@ impl Transport {
     }
 
     /// Sends a call and parses the response as JSON.
-    pub async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
+    pub async fn json<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
         let (head, body) = self
             .repeated(&call, async |response: Response<Incoming>| {
                 let (head, body) = response.into_parts();
@@ -209,14 +210,14 @@ impl Transport {
     }
 
     /// Sends a call and returns the response with a streamed body, which has no timeout here.
-    pub async fn stream(&self, call: Call) -> Result<Response<Incoming>> {
+    pub async fn stream(&self, call: ApiCall) -> Result<Response<Incoming>> {
         self.repeated(&call, async |response| Ok(response)).await
     }
 
     /// Sends a call with retries.
     async fn repeated<T>(
         &self,
-        call: &Call,
+        call: &ApiCall,
         read: impl AsyncFn(Response<Incoming>) -> std::result::Result<T, Error>,
     ) -> Result<T> {
         let (mut repeats, mut waited) = (0, Duration::ZERO);
@@ -248,9 +249,9 @@ impl Transport {
     /// data.
     async fn within<T>(
         &self,
-        call: &Call,
+        call: &ApiCall,
         read: &impl AsyncFn(Response<Incoming>) -> std::result::Result<T, Error>,
-    ) -> std::result::Result<T, Failure> {
+    ) -> std::result::Result<T, AttemptFailure> {
         let limit = call.timeout.unwrap_or(self.shared.timeout);
         let meter = Arc::new(Meter::default());
         let mut trying = std::pin::pin!(self.once(call, &meter, read));
@@ -261,49 +262,50 @@ impl Transport {
             }
             if !call.payload.is_streamed() || (meter.pieces() == before && !meter.is_starved()) {
                 let error = Error::network(format!("no response within {} ms", limit.as_millis()));
-                return Err(Failure { fault: Fault::Lost, error });
+                return Err(AttemptFailure { fault: AttemptFault::Lost, error });
             }
         }
     }
 
     async fn once<T>(
         &self,
-        call: &Call,
+        call: &ApiCall,
         meter: &Arc<Meter>,
         read: &impl AsyncFn(Response<Incoming>) -> std::result::Result<T, Error>,
-    ) -> std::result::Result<T, Failure> {
-        let unsent = |error| Failure { fault: Fault::NotSent, error };
+    ) -> std::result::Result<T, AttemptFailure> {
+        let unsent = |error| AttemptFailure { fault: AttemptFault::NotSent, error };
         let request = self.request(call, meter).map_err(unsent)?;
         let response = self.shared.pool.request(request).await.map_err(|error| {
             if let Some(message) = meter.fault() {
                 let error = Error::local_content(message).with_source(error);
-                return Failure { fault: Fault::NoContent, error };
+                return AttemptFailure { fault: AttemptFault::NoContent, error };
             }
-            let fault = if error.is_connect() { Fault::NotSent } else { Fault::Lost };
-            Failure { fault, error: no_response(error, &self.shared.service_url.url("")) }
+            let fault = if error.is_connect() { AttemptFault::NotSent } else { AttemptFault::Lost };
+            AttemptFailure { fault, error: no_response(error, &self.shared.service_url.url("")) }
         })?;
         if response.status().is_success() {
-            return read(response).await.map_err(|error| Failure { fault: Fault::Lost, error });
+            return read(response).await.map_err(|error| AttemptFailure { fault: AttemptFault::Lost, error });
         }
         let (head, body) = response.into_parts();
         let status = head.status.as_u16();
         if let Some(error) = self.redirect_error(call, &head) {
-            return Err(Failure { fault: fault_of(status, &error), error });
+            return Err(AttemptFailure { fault: fault_of(status, &error), error });
         }
-        let body = collect_body(body).await.map_err(|error| Failure { fault: Fault::Lost, error })?;
+        let body =
+            collect_body(body).await.map_err(|error| AttemptFailure { fault: AttemptFault::Lost, error })?;
         let wait = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let id = request_id(&head.headers);
         let error = Error::of_answer(status, &body, id, wait.map(Duration::from_secs));
-        Err(Failure { fault: fault_of(status, &error), error })
+        Err(AttemptFailure { fault: fault_of(status, &error), error })
     }
 
     /// The error of a redirect from plain HTTP to HTTPS, which is not followed: the key was sent in the clear.
-    fn redirect_error(&self, call: &Call, head: &response::Parts) -> Option<Error> {
+    fn redirect_error(&self, call: &ApiCall, head: &response::Parts) -> Option<Error> {
         let location = head.headers.get(header::LOCATION).filter(|_| head.status.is_redirection())?;
         redirected(&self.shared.service_url.url(""), &call.path, location.to_str().ok()?)
     }
 
-    fn request(&self, call: &Call, meter: &Arc<Meter>) -> Result<Request<Outgoing>> {
+    fn request(&self, call: &ApiCall, meter: &Arc<Meter>) -> Result<Request<Outgoing>> {
         let url = self.shared.service_url.url(&call.path);
         let url: Uri = url
             .parse()
@@ -325,10 +327,10 @@ impl Transport {
 }
 
 /// The fault of an error response.
-fn fault_of(status: u16, error: &Error) -> Fault {
+fn fault_of(status: u16, error: &Error) -> AttemptFault {
     match error.details().get("commandStarted") {
-        Some(Value::Bool(true)) => Fault::Killed,
-        _ => Fault::Answered { status, code: error.code() },
+        Some(Value::Bool(true)) => AttemptFault::Killed,
+        _ => AttemptFault::Answered { status, code: error.code() },
     }
 }
 
@@ -369,8 +371,8 @@ mod tests {
             let body = json!({ "error": error }).to_string();
             fault_of(503, &Error::of_answer(503, body.as_bytes(), None, None))
         };
-        let refused = Fault::Answered { status: 503, code: Code::ResourceExhausted };
-        assert_eq!(fault(json!({"commandStarted": true})), Fault::Killed);
+        let refused = AttemptFault::Answered { status: 503, code: Code::ResourceExhausted };
+        assert_eq!(fault(json!({"commandStarted": true})), AttemptFault::Killed);
         assert_eq!(fault(json!({"commandStarted": false})), refused);
         assert_eq!(fault(json!({})), refused);
     }

@@ -4,7 +4,7 @@ use api::UsageView;
 
 use crate::Result;
 use crate::client::Client;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 
 impl Client {
     /// What the account uses of each quota; `allowed` is `None` where a quota is unlimited.
@@ -18,6 +18,6 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn usage(&self) -> Result<UsageView> {
-        self.transport().json(Call::get("/v1/usage")).await
+        self.transport().json(ApiCall::get("/v1/usage")).await
     }
 }

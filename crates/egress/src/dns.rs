@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::parts::Parts;
-use crate::refusals::{Reason, Target};
+use crate::refusals::{Reason, RefusedTarget};
 use crate::registry::Guest;
 use crate::transport::Transport;
 
@@ -29,7 +29,7 @@ mod tcp;
 mod udp;
 
 /// For fuzz targets.
-pub use message::{Envelope, ParsedMessage, Question, Reply, read};
+pub use message::{DnsReply, Envelope, ParsedMessage, Question, read};
 
 use limits::{LimitsByAddress, SandboxLimits};
 
@@ -95,7 +95,7 @@ impl Server {
     }
 
     fn too_many(&self, guest: &Guest, transport: Transport) {
-        let target = Target { name: None, address: None, port: PORT, transport };
+        let target = RefusedTarget { name: None, address: None, port: PORT, transport };
         self.parts.refusals.report(&guest.id, target, Reason::TooMany);
     }
 }

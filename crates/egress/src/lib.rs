@@ -15,7 +15,7 @@ pub mod verdict;
 
 pub use kernel::KernelNetwork;
 pub use parts::Parts;
-pub use refusals::{Reason, Refusal, Refusals, Target};
+pub use refusals::{Reason, Refusal, Refusals, RefusedTarget};
 pub use registry::{Connection, Guest, Passing, PolicyRegistry};
-pub use resolver::{Addresses, Failure, Records, Resolve, Resolver, Upstreams};
+pub use resolver::{Addresses, Records, Resolve, ResolveFailure, Resolver, Upstreams};
 pub use transport::Transport;

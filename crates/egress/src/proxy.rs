@@ -34,7 +34,7 @@ use tokio_util::task::TaskTracker;
 use crate::parts::Parts;
 use bounds::Bounds;
 use connection::serve_connection;
-use session::{Session, Stop};
+use session::{ProxySession, Stop};
 pub use sniff::{First, sniff};
 use wire::Wire;
 
@@ -110,7 +110,7 @@ impl Proxy {
             return;
         };
         let permit = self.bounds.take(guest.address);
-        let session = Session { parts: Arc::clone(&self.parts), guest, original };
+        let session = ProxySession { parts: Arc::clone(&self.parts), guest, original };
         let Some(permit) = permit else {
             session.report(Stop::Refused(Reason::TooMany, None));
             drop(Wire::new(stream));

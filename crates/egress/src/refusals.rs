@@ -99,7 +99,7 @@ impl fmt::Display for Reason {
 
 /// The destination.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Target {
+pub struct RefusedTarget {
     pub name: Option<String>,
     pub address: Option<Ipv4Addr>,
     /// 0 for a protocol without ports.
@@ -107,7 +107,7 @@ pub struct Target {
     pub transport: Transport,
 }
 
-impl Target {
+impl RefusedTarget {
     /// Stands for refusals that are counted together.
     fn rest(transport: Transport) -> Self {
         Self { name: None, address: None, port: 0, transport }
@@ -118,7 +118,7 @@ impl Target {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub sandbox: SandboxId,
-    pub target: Target,
+    pub target: RefusedTarget,
     pub reason: Reason,
     /// Number of occurrences since the last report, including this one.
     pub count: u64,
@@ -135,7 +135,7 @@ pub struct Refusals {
 
 #[derive(Default)]
 struct Bursts {
-    of: HashMap<SandboxId, HashMap<(Target, Reason), Burst>>,
+    of: HashMap<SandboxId, HashMap<(RefusedTarget, Reason), Burst>>,
     /// The number of bursts of all sandboxes.
     count_of_bursts: usize,
 }
@@ -152,12 +152,12 @@ impl Refusals {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "callers do not use it afterwards")]
-    pub fn report(&self, sandbox: &SandboxId, target: Target, reason: Reason) {
+    pub fn report(&self, sandbox: &SandboxId, target: RefusedTarget, reason: Reason) {
         tracing::debug!(id = %sandbox, ?target, reason = reason.code(), "refused");
         self.report_at(sandbox, &target, reason, Instant::now());
     }
 
-    fn report_at(&self, sandbox: &SandboxId, target: &Target, reason: Reason, now: Instant) {
+    fn report_at(&self, sandbox: &SandboxId, target: &RefusedTarget, reason: Reason, now: Instant) {
         let mut bursts = self.lock();
         let Some((burst, is_first)) = bursts.find(sandbox, target, reason, now) else { return };
         burst.untold += 1;
@@ -188,7 +188,14 @@ impl Refusals {
     }
 
     /// Restarts the burst. If the channel is full, the count is sent later.
-    fn send(&self, sandbox: &SandboxId, target: &Target, reason: Reason, burst: &mut Burst, now: Instant) {
+    fn send(
+        &self,
+        sandbox: &SandboxId,
+        target: &RefusedTarget,
+        reason: Reason,
+        burst: &mut Burst,
+        now: Instant,
+    ) {
         burst.since = now;
         let refusal =
             Refusal { sandbox: sandbox.clone(), target: target.clone(), reason, count: burst.untold };
@@ -208,7 +215,7 @@ impl Bursts {
     fn find(
         &mut self,
         sandbox: &SandboxId,
-        target: &Target,
+        target: &RefusedTarget,
         reason: Reason,
         now: Instant,
     ) -> Option<(&mut Burst, bool)> {
@@ -219,7 +226,7 @@ impl Bursts {
         let own = (target.clone(), reason);
         let is_kept = of_one.contains_key(&own)
             || of_one.len() < MAX_BURSTS_OF_ONE && self.count_of_bursts < MAX_BURSTS;
-        let key = if is_kept { own } else { (Target::rest(target.transport), reason) };
+        let key = if is_kept { own } else { (RefusedTarget::rest(target.transport), reason) };
         match of_one.entry(key) {
             Entry::Occupied(entry) => Some((entry.into_mut(), false)),
             Entry::Vacant(entry) => {

@@ -53,7 +53,7 @@ pub struct Records {
 
 /// Why a name has no address for a sandbox.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Failure {
+pub enum ResolveFailure {
     #[error("there is no such name")]
     NoSuchName,
     #[error("the name has no IPv4 address")]
@@ -65,7 +65,7 @@ pub enum Failure {
 }
 
 /// Causes are equal if their texts are.
-impl PartialEq for Failure {
+impl PartialEq for ResolveFailure {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Closed(address, why), Self::Closed(other_address, other_why)) => {
@@ -77,13 +77,13 @@ impl PartialEq for Failure {
     }
 }
 
-impl Eq for Failure {}
+impl Eq for ResolveFailure {}
 
 #[derive(Debug, thiserror::Error)]
 #[error("the host's own addresses are not known: {0}")]
 struct HostAddressesUnknown(#[source] io::Error);
 
-impl Failure {
+impl ResolveFailure {
     pub fn upstream(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Upstream(Arc::from(cause.into()))
     }
@@ -101,15 +101,15 @@ impl Failure {
 #[async_trait]
 pub trait Resolve: Send + Sync + 'static {
     /// `name` is in the form of `rules::plain_name`. Bounded in time.
-    async fn addresses(&self, name: &str) -> Result<Addresses, Failure>;
+    async fn addresses(&self, name: &str) -> Result<Addresses, ResolveFailure>;
 
     /// Records of any type; none contains a closed address. An implementation that only knows addresses returns nothing
     /// else.
-    async fn records(&self, name: &str, kind: RecordType) -> Result<Records, Failure> {
+    async fn records(&self, name: &str, kind: RecordType) -> Result<Records, ResolveFailure> {
         let nothing = |exists| Records { exists, list: Vec::new(), soa: None };
         let found = match self.addresses(name).await {
-            Err(Failure::NoSuchName) => return Ok(nothing(false)),
-            Err(Failure::NoAddress) => return Ok(nothing(true)),
+            Err(ResolveFailure::NoSuchName) => return Ok(nothing(false)),
+            Err(ResolveFailure::NoAddress) => return Ok(nothing(true)),
             found => found?,
         };
         if kind != RecordType::A {
@@ -122,8 +122,8 @@ pub trait Resolve: Send + Sync + 'static {
     }
 }
 
-fn dns_name(name: &str) -> Result<Name, Failure> {
-    let mut name = Name::from_ascii(name).map_err(|_| Failure::NoSuchName)?;
+fn dns_name(name: &str) -> Result<Name, ResolveFailure> {
+    let mut name = Name::from_ascii(name).map_err(|_| ResolveFailure::NoSuchName)?;
     // Otherwise the host's search domains would be tried too.
     name.set_fqdn(true);
     Ok(name)
@@ -158,7 +158,7 @@ impl Resolver {
     }
 
     /// The answer and its age in seconds.
-    async fn find(&self, name: &str, kind: RecordType) -> Result<(Arc<Answer>, u32), Failure> {
+    async fn find(&self, name: &str, kind: RecordType) -> Result<(Arc<Answer>, u32), ResolveFailure> {
         if let Some(cached) = self.cache.find(name, kind, Instant::now()) {
             return Ok(cached);
         }
@@ -169,18 +169,18 @@ impl Resolver {
         };
         let answer = timeout(RESOLVE_TIMEOUT, asking)
             .await
-            .map_err(|_| Failure::upstream("the upstream did not answer in time"))??;
+            .map_err(|_| ResolveFailure::upstream("the upstream did not answer in time"))??;
         let answer = Arc::new(answer);
         self.cache.insert(name, kind, &answer, Instant::now());
         Ok((answer, 0))
     }
 
-    async fn check_closed(&self, answer: &Answer) -> Result<(), Failure> {
+    async fn check_closed(&self, answer: &Answer) -> Result<(), ResolveFailure> {
         for address in answer.addresses() {
             let owner = self.kernel.owner(address).await;
-            let owner = owner.map_err(|error| Failure::upstream(HostAddressesUnknown(error)))?;
+            let owner = owner.map_err(|error| ResolveFailure::upstream(HostAddressesUnknown(error)))?;
             if let Some(why) = self.ranges.closed(address, owner) {
-                return Err(Failure::Closed(address, why));
+                return Err(ResolveFailure::Closed(address, why));
             }
         }
         Ok(())
@@ -189,20 +189,20 @@ impl Resolver {
 
 #[async_trait]
 impl Resolve for Resolver {
-    async fn addresses(&self, name: &str) -> Result<Addresses, Failure> {
+    async fn addresses(&self, name: &str) -> Result<Addresses, ResolveFailure> {
         let (answer, age) = self.find(name, RecordType::A).await?;
         if !answer.exists {
-            return Err(Failure::NoSuchName);
+            return Err(ResolveFailure::NoSuchName);
         }
         self.check_closed(&answer).await?;
         let list: Vec<Ipv4Addr> = answer.addresses().collect();
         if list.is_empty() {
-            return Err(Failure::NoAddress);
+            return Err(ResolveFailure::NoAddress);
         }
         Ok(Addresses { list, ttl: Duration::from_secs(answer.ttl.saturating_sub(age).into()) })
     }
 
-    async fn records(&self, name: &str, kind: RecordType) -> Result<Records, Failure> {
+    async fn records(&self, name: &str, kind: RecordType) -> Result<Records, ResolveFailure> {
         let (answer, age) = self.find(name, kind).await?;
         self.check_closed(&answer).await?;
         Ok(Records { exists: answer.exists, list: answer.list(age), soa: answer.soa(age) })

@@ -63,7 +63,7 @@ pub enum Unread {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum BodyProgress {
     /// The client waits for `100 Continue`, which hyper sends when the body is first polled.
     NotRequested,
     Reading,
@@ -74,7 +74,7 @@ enum Progress {
 /// A request's body with its time budget. Waiting spends the budget, received bytes refill it.
 pub struct TimedBody {
     body: Incoming,
-    progress: Progress,
+    progress: BodyProgress,
     full: Duration,
     left: Duration,
     bytes_per_second: u32,
@@ -86,8 +86,8 @@ pub struct TimedBody {
 impl TimedBody {
     pub fn new(body: Incoming, expectation: Expectation, limits: &Limits, pace: Pace) -> Self {
         let progress = match expectation {
-            Expectation::Continue => Progress::NotRequested,
-            Expectation::Nothing => Progress::Reading,
+            Expectation::Continue => BodyProgress::NotRequested,
+            Expectation::Nothing => BodyProgress::Reading,
         };
         let (full, bytes_per_second) = (limits.body_timeout, limits.body_min_bytes_per_second.max(1));
         Self { body, progress, full, left: full, bytes_per_second, pace, waiting_since: None, timer: None }
@@ -95,11 +95,11 @@ impl TimedBody {
 
     pub fn unread(&self) -> Unread {
         match self.progress {
-            Progress::Ended => Unread::Nothing,
-            Progress::NotRequested => Unread::NotRequested,
-            Progress::Failed => Unread::Failed,
-            Progress::Reading if self.body.is_end_stream() => Unread::Nothing,
-            Progress::Reading => self.body.size_hint().exact().map_or(Unread::Chunks, Unread::Bytes),
+            BodyProgress::Ended => Unread::Nothing,
+            BodyProgress::NotRequested => Unread::NotRequested,
+            BodyProgress::Failed => Unread::Failed,
+            BodyProgress::Reading if self.body.is_end_stream() => Unread::Nothing,
+            BodyProgress::Reading => self.body.size_hint().exact().map_or(Unread::Chunks, Unread::Bytes),
         }
     }
 
@@ -136,32 +136,32 @@ impl HttpBody for TimedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.progress == Progress::NotRequested {
-            self.progress = Progress::Reading;
+        if self.progress == BodyProgress::NotRequested {
+            self.progress = BodyProgress::Reading;
         }
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.arrived(frame.data_ref().map_or(0, Bytes::len));
                 if frame.is_trailers() {
-                    self.progress = Progress::Ended;
+                    self.progress = BodyProgress::Ended;
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                self.progress = Progress::Failed;
+                self.progress = BodyProgress::Failed;
                 Poll::Ready(Some(Err(BodyError::Broken(error))))
             }
             Poll::Ready(None) => {
                 // hyper ends a body after its error.
-                if self.progress == Progress::Reading {
-                    self.progress = Progress::Ended;
+                if self.progress == BodyProgress::Reading {
+                    self.progress = BodyProgress::Ended;
                 }
                 Poll::Ready(None)
             }
             Poll::Pending if self.pace.leisurely.load(Ordering::Relaxed) => Poll::Pending,
             Poll::Pending => {
                 ready!(self.wait(cx));
-                self.progress = Progress::Failed;
+                self.progress = BodyProgress::Failed;
                 let limit_ms = base::millis(self.full);
                 let slow = BodyError::TooSlow { bytes_per_second: self.bytes_per_second, limit_ms };
                 Poll::Ready(Some(Err(slow)))

@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
 use crate::answers::{Answers, Fault};
-use crate::head_filter::{HeadFilter, HostRule, Refusal};
+use crate::head_filter::{HeadFilter, HostRule, RefusedHead};
 use crate::leftover::Drainer;
 use crate::limiter::ConnectionPermit;
-use crate::redirect::Destination;
-use crate::service::{Dispatch, PeerAddr, Target};
+use crate::redirect::HttpsAuthority;
+use crate::service::{Dispatch, PeerAddr, RequestTarget};
 use crate::settings::Limits;
 use crate::takeover::TakeoverSlot;
 use crate::tasks::Tasks;
@@ -56,9 +56,9 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// The shared state of one listener's connections.
 pub struct Context {
-    pub target: Target,
+    pub target: RequestTarget,
     /// The TLS configuration and the redirect target for plain HTTP.
-    pub security: Option<(Tls, Arc<Destination>)>,
+    pub security: Option<(Tls, Arc<HttpsAuthority>)>,
     pub answers: Arc<dyn Answers>,
     pub limits: Arc<Limits>,
     pub tasks: Tasks,
@@ -115,7 +115,7 @@ async fn prepare(
     context: &Context,
     tcp: TcpStream,
     permit: &ConnectionPermit,
-) -> io::Result<Option<(Wire, Protocol, Target)>> {
+) -> io::Result<Option<(Wire, Protocol, RequestTarget)>> {
     let limits = &context.limits;
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long");
     let Some((tls, destination)) = &context.security else {
@@ -127,7 +127,7 @@ async fn prepare(
             return Ok(None);
         }
         if first[0] != TLS_HANDSHAKE && first[0].is_ascii_graphic() {
-            let redirect = Target::Redirect(destination.clone());
+            let redirect = RequestTarget::Redirect(destination.clone());
             return Ok(Some((Wire::plain(tcp, limits.write_timeout), Some(Protocol::Http1), redirect)));
         }
         // A client that has not sent anything yet holds no handshake slot.
@@ -153,8 +153,8 @@ async fn prepare(
 async fn sniff(
     mut wire: Wire,
     limits: &Limits,
-    target: Target,
-) -> io::Result<Option<(Wire, Protocol, Target)>> {
+    target: RequestTarget,
+) -> io::Result<Option<(Wire, Protocol, RequestTarget)>> {
     let mut read = Vec::with_capacity(PREFACE.len());
     let mut time_left = limits.idle_timeout;
     loop {
@@ -179,9 +179,14 @@ async fn sniff(
     Ok(Some((wire, protocol, target)))
 }
 
-async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), ConnectionError> {
+async fn http1(
+    context: &Context,
+    wire: Wire,
+    peer: PeerAddr,
+    target: RequestTarget,
+) -> Result<(), ConnectionError> {
     let activity = Activity::new();
-    let host = if matches!(target, Target::Redirect(_)) { HostRule::Any } else { HostRule::Required };
+    let host = if matches!(target, RequestTarget::Redirect(_)) { HostRule::Any } else { HostRule::Required };
     let filter = HeadFilter::new(wire, activity.clone(), context.limits.clone(), host);
     let slot = TakeoverSlot::default();
     let mut connection = http1::Builder::new()
@@ -232,7 +237,7 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
 
 fn dispatch(
     context: &Context,
-    target: Target,
+    target: RequestTarget,
     peer: PeerAddr,
     activity: Arc<Activity>,
     slot: Option<TakeoverSlot>,
@@ -251,7 +256,7 @@ fn dispatch(
 }
 
 /// Sends the response to a refused head, the last one of its connection.
-async fn answer(wire: &mut Wire, answers: &dyn Answers, refusal: &Refusal) -> io::Result<()> {
+async fn answer(wire: &mut Wire, answers: &dyn Answers, refusal: &RefusedHead) -> io::Result<()> {
     let response = answers.fault(refusal.fault, refusal.request_id.as_ref());
     let bytes = encode(response, refusal.bodiless).await;
     wire.write_all(&bytes).await?;
@@ -290,7 +295,12 @@ fn date() -> String {
     time::OffsetDateTime::now_utc().format(&format).unwrap_or_default()
 }
 
-async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), ConnectionError> {
+async fn http2(
+    context: &Context,
+    wire: Wire,
+    peer: PeerAddr,
+    target: RequestTarget,
+) -> Result<(), ConnectionError> {
     let (limits, activity) = (&context.limits, Activity::new());
     // hyper's defaults bound floods of resets and of header frames; tests check that.
     let executor = StreamExecutor {

@@ -32,13 +32,13 @@ pub mod differential;
 mod head;
 
 use chunks::Chunks;
-use head::{Framing, Verdict};
-pub use head::{HostRule, Refusal};
+use head::{Framing, HeadVerdict};
+pub use head::{HostRule, RefusedHead};
 
 /// Bytes of one read. The buffer is on the stack, so that idle connections have no buffer.
 const READ_BYTES: usize = 8192;
 
-enum State {
+enum FilterState {
     /// `until` is set when the first byte of the head has arrived.
     Head {
         examined: usize,
@@ -56,9 +56,9 @@ pub struct HeadFilter<W> {
     wire: W,
     /// Bytes from the client that hyper has not read yet.
     buffered: BytesMut,
-    state: State,
+    state: FilterState,
     alarm: Alarm,
-    refusal: Option<Refusal>,
+    refusal: Option<RefusedHead>,
     closed: bool,
     /// A failed read after content, which hyper gets first.
     failed: Option<io::Error>,
@@ -70,7 +70,7 @@ pub struct HeadFilter<W> {
 /// A connection after hyper has finished with it.
 pub struct Rest<W> {
     pub wire: W,
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<RefusedHead>,
     /// The client may still be sending.
     pub unfinished: bool,
 }
@@ -87,7 +87,7 @@ impl HeadFilter<Wire> {
 impl<W: AsyncRead + Unpin> HeadFilter<W> {
     pub fn new(wire: W, activity: Arc<Activity>, limits: Arc<Limits>, host: HostRule) -> Self {
         let alarm = Alarm::new(Instant::now() + limits.idle_timeout);
-        let state = State::Head { examined: 0, until: None };
+        let state = FilterState::Head { examined: 0, until: None };
         Self {
             wire,
             buffered: BytesMut::new(),
@@ -103,7 +103,8 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
     }
 
     pub fn into_rest(self) -> Rest<W> {
-        let between = matches!(self.state, State::Head { .. } | State::Ended) && self.buffered.is_empty();
+        let between =
+            matches!(self.state, FilterState::Head { .. } | FilterState::Ended) && self.buffered.is_empty();
         let unfinished = !self.closed && (!between || self.refusal.is_some());
         Rest { wire: self.wire, refusal: self.refusal, unfinished }
     }
@@ -111,7 +112,7 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
     fn next_head(&mut self) {
         // The body may have ended after the response.
         self.activity.record_progress();
-        self.state = State::Head { examined: 0, until: None };
+        self.state = FilterState::Head { examined: 0, until: None };
         if self.buffered.is_empty() {
             self.buffered = BytesMut::new();
         }
@@ -163,7 +164,7 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
             if self.activity.is_busy() {
                 return self.poll_closed(cx);
             }
-            let State::Head { examined, until } = &mut self.state else {
+            let FilterState::Head { examined, until } = &mut self.state else {
                 return Poll::Ready(Ok(()));
             };
             if !self.buffered.is_empty() {
@@ -177,8 +178,8 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
                 if is_due {
                     *examined = self.buffered.len();
                     match head::check(&self.buffered, self.limits.max_head_bytes, self.host) {
-                        Ok(Verdict::Whole { bytes, framing }) => return self.pass_head(bytes, framing),
-                        Ok(Verdict::Partial) => {}
+                        Ok(HeadVerdict::Whole { bytes, framing }) => return self.pass_head(bytes, framing),
+                        Ok(HeadVerdict::Partial) => {}
                         Err(refusal) => return self.refuse(refusal),
                     }
                 }
@@ -232,19 +233,21 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
     fn pass_head(&mut self, bytes: usize, framing: Framing) -> Poll<io::Result<()>> {
         let head = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.state = match framing {
-            Framing::Length(length) => State::Pass { left: head.saturating_add(length), chunked: false },
-            Framing::Chunked => State::Pass { left: head, chunked: true },
+            Framing::Length(length) => {
+                FilterState::Pass { left: head.saturating_add(length), chunked: false }
+            }
+            Framing::Chunked => FilterState::Pass { left: head, chunked: true },
         };
         Poll::Ready(Ok(()))
     }
 
-    fn refuse(&mut self, refusal: Refusal) -> Poll<io::Result<()>> {
+    fn refuse(&mut self, refusal: RefusedHead) -> Poll<io::Result<()>> {
         self.refusal = Some(refusal);
         self.end()
     }
 
     fn end(&mut self) -> Poll<io::Result<()>> {
-        self.state = State::Ended;
+        self.state = FilterState::Ended;
         Poll::Ready(Ok(()))
     }
 
@@ -264,35 +267,37 @@ impl<W: AsyncRead + Unpin> AsyncRead for HeadFilter<W> {
         let this = &mut *self;
         loop {
             match &mut this.state {
-                State::Head { .. } => ready!(this.poll_head(cx))?,
-                State::Ended => return Poll::Ready(Ok(())),
-                State::Pass { left: 0, chunked: false } => this.next_head(),
-                State::Pass { left: 0, chunked: true } => this.state = State::Body(Chunks::new()),
-                State::Body(chunks) if chunks.ended() => this.next_head(),
+                FilterState::Head { .. } => ready!(this.poll_head(cx))?,
+                FilterState::Ended => return Poll::Ready(Ok(())),
+                FilterState::Pass { left: 0, chunked: false } => this.next_head(),
+                FilterState::Pass { left: 0, chunked: true } => this.state = FilterState::Body(Chunks::new()),
+                FilterState::Body(chunks) if chunks.ended() => this.next_head(),
                 // Never more than belongs to this request.
-                State::Pass { left, .. } if this.buffered.is_empty() && *left >= out.remaining() as u64 => {
+                FilterState::Pass { left, .. }
+                    if this.buffered.is_empty() && *left >= out.remaining() as u64 =>
+                {
                     let count = ready!(this.poll_content(cx, out))?;
-                    if let State::Pass { left, .. } = &mut this.state {
+                    if let FilterState::Pass { left, .. } = &mut this.state {
                         *left -= count as u64;
                     }
                     return Poll::Ready(Ok(()));
                 }
-                State::Pass { .. } | State::Body(_) if this.buffered.is_empty() => {
+                FilterState::Pass { .. } | FilterState::Body(_) if this.buffered.is_empty() => {
                     if !ready!(this.fill(cx))? {
                         return Poll::Ready(Ok(()));
                     }
                 }
-                State::Pass { left, .. } => {
+                FilterState::Pass { left, .. } => {
                     let available = this.buffered.len().min(out.remaining());
                     let count = usize::try_from(*left).map_or(available, |left| left.min(available));
                     *left -= u64::try_from(count).unwrap_or(0);
                     this.pass_bytes(count, out);
                     return Poll::Ready(Ok(()));
                 }
-                State::Body(chunks) => {
+                FilterState::Body(chunks) => {
                     let available = this.buffered.len().min(out.remaining());
                     let Ok(count) = chunks.advance(&this.buffered[..available]) else {
-                        this.state = State::Ended;
+                        this.state = FilterState::Ended;
                         return Poll::Ready(Err(io::Error::new(
                             io::ErrorKind::InvalidData,
                             "the body is not valid chunked encoding",

@@ -73,8 +73,8 @@ impl Drainer {
         let body = TimedBody::new(body, expectation(parts), &self.limits, pace);
         let persistence = (parts.version != Version::HTTP_2).then(|| Persistence::of(parts));
         let state = match persistence {
-            Some(_) => State::Undecided { body, reader: Reader::Application },
-            None => State::Decided { body, fate: Fate::Drain(self.http2_bounds()) },
+            Some(_) => LeftoverState::Undecided { body, reader: BodyReader::Application },
+            None => LeftoverState::Decided { body, fate: Fate::Drain(self.http2_bounds()) },
         };
         let lent = Arc::new(Lent { drainer: Arc::clone(self), state: Mutex::new(state) });
         let leftover = persistence.map(|persistence| Leftover { lent: Arc::clone(&lent), persistence });
@@ -163,7 +163,7 @@ fn expectation(parts: &Parts) -> Expectation {
 
 /// What happens to the unread part of an HTTP/1 request body when the response is made.
 #[derive(Debug, PartialEq, Eq)]
-enum Plan {
+enum LeftoverPlan {
     Nothing,
     /// It is drained while the response is sent.
     Drain,
@@ -172,39 +172,39 @@ enum Plan {
     Close,
 }
 
-fn plan(unread: Unread, persistence: Persistence) -> Plan {
+fn plan(unread: Unread, persistence: Persistence) -> LeftoverPlan {
     match (unread, persistence) {
-        (Unread::Nothing, _) => Plan::Nothing,
-        (Unread::NotRequested | Unread::Failed, _) | (_, Persistence::LastRequest) => Plan::Close,
-        (Unread::Bytes(bytes), _) if bytes <= DRAIN_BYTES => Plan::Drain,
-        (Unread::Bytes(_), _) => Plan::Close,
-        (Unread::Chunks, _) => Plan::Wait,
+        (Unread::Nothing, _) => LeftoverPlan::Nothing,
+        (Unread::NotRequested | Unread::Failed, _) | (_, Persistence::LastRequest) => LeftoverPlan::Close,
+        (Unread::Bytes(bytes), _) if bytes <= DRAIN_BYTES => LeftoverPlan::Drain,
+        (Unread::Bytes(_), _) => LeftoverPlan::Close,
+        (Unread::Chunks, _) => LeftoverPlan::Wait,
     }
 }
 
 /// A request body that is lent to the application.
 struct Lent {
     drainer: Arc<Drainer>,
-    state: Mutex<State>,
+    state: Mutex<LeftoverState>,
 }
 
 impl Lent {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LeftoverState> {
         // The state is replaced as a whole, so a panic cannot leave it inconsistent.
         self.state.lock().ignore_poison()
     }
 }
 
-enum State {
+enum LeftoverState {
     /// The response is not made yet.
-    Undecided { body: TimedBody, reader: Reader },
+    Undecided { body: TimedBody, reader: BodyReader },
     /// The application may read on.
     Decided { body: TimedBody, fate: Fate },
     /// Nothing is left to do here.
     Settled,
 }
 
-enum Reader {
+enum BodyReader {
     Application,
     /// The application has dropped the body.
     Nobody,
@@ -217,7 +217,7 @@ enum Fate {
     Abandon,
 }
 
-impl State {
+impl LeftoverState {
     fn body(&self) -> Option<&TimedBody> {
         match self {
             Self::Undecided { body, .. } | Self::Decided { body, .. } => Some(body),
@@ -262,13 +262,17 @@ impl HttpBody for RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        *state = match std::mem::replace(&mut *state, State::Settled) {
-            State::Undecided { body, .. } => State::Undecided { body, reader: Reader::Nobody },
-            State::Decided { body, fate: Fate::Drain(bounds) } => {
-                self.0.drainer.drain(body, bounds);
-                State::Settled
+        *state = match std::mem::replace(&mut *state, LeftoverState::Settled) {
+            LeftoverState::Undecided { body, .. } => {
+                LeftoverState::Undecided { body, reader: BodyReader::Nobody }
             }
-            State::Decided { fate: Fate::Abandon, .. } | State::Settled => State::Settled,
+            LeftoverState::Decided { body, fate: Fate::Drain(bounds) } => {
+                self.0.drainer.drain(body, bounds);
+                LeftoverState::Settled
+            }
+            LeftoverState::Decided { fate: Fate::Abandon, .. } | LeftoverState::Settled => {
+                LeftoverState::Settled
+            }
         };
     }
 }
@@ -310,24 +314,26 @@ impl Leftover {
 
     fn decide(&self) -> Decision {
         let mut state = self.lent.state();
-        let State::Undecided { body, reader } = std::mem::replace(&mut *state, State::Settled) else {
+        let LeftoverState::Undecided { body, reader } =
+            std::mem::replace(&mut *state, LeftoverState::Settled)
+        else {
             return Decision::KeepOpen;
         };
         let drainer = &self.lent.drainer;
         match (plan(body.unread(), self.persistence), reader) {
-            (Plan::Nothing, Reader::Nobody) => Decision::KeepOpen,
-            (Plan::Drain, Reader::Nobody) => {
+            (LeftoverPlan::Nothing, BodyReader::Nobody) => Decision::KeepOpen,
+            (LeftoverPlan::Drain, BodyReader::Nobody) => {
                 drainer.drain(body, drainer.http1_bounds());
                 Decision::KeepOpen
             }
-            (Plan::Wait, Reader::Nobody) => Decision::Wait(body.into_incoming()),
-            (Plan::Close, Reader::Nobody) => Decision::Close,
-            (Plan::Nothing | Plan::Drain, Reader::Application) => {
-                *state = State::Decided { body, fate: Fate::Drain(drainer.http1_bounds()) };
+            (LeftoverPlan::Wait, BodyReader::Nobody) => Decision::Wait(body.into_incoming()),
+            (LeftoverPlan::Close, BodyReader::Nobody) => Decision::Close,
+            (LeftoverPlan::Nothing | LeftoverPlan::Drain, BodyReader::Application) => {
+                *state = LeftoverState::Decided { body, fate: Fate::Drain(drainer.http1_bounds()) };
                 Decision::KeepOpen
             }
-            (Plan::Wait | Plan::Close, Reader::Application) => {
-                *state = State::Decided { body, fate: Fate::Abandon };
+            (LeftoverPlan::Wait | LeftoverPlan::Close, BodyReader::Application) => {
+                *state = LeftoverState::Decided { body, fate: Fate::Abandon };
                 Decision::Close
             }
         }
@@ -351,17 +357,17 @@ mod tests {
     #[test]
     fn a_connection_stays_open_for_a_short_rest() {
         let open = |unread| plan(unread, Persistence::Persistent);
-        assert_eq!(open(Unread::Nothing), Plan::Nothing);
-        assert_eq!(open(Unread::Bytes(1)), Plan::Drain);
-        assert_eq!(open(Unread::Bytes(DRAIN_BYTES)), Plan::Drain);
-        assert_eq!(open(Unread::Bytes(DRAIN_BYTES + 1)), Plan::Close);
-        assert_eq!(open(Unread::Chunks), Plan::Wait);
-        assert_eq!(open(Unread::NotRequested), Plan::Close);
-        assert_eq!(open(Unread::Failed), Plan::Close);
+        assert_eq!(open(Unread::Nothing), LeftoverPlan::Nothing);
+        assert_eq!(open(Unread::Bytes(1)), LeftoverPlan::Drain);
+        assert_eq!(open(Unread::Bytes(DRAIN_BYTES)), LeftoverPlan::Drain);
+        assert_eq!(open(Unread::Bytes(DRAIN_BYTES + 1)), LeftoverPlan::Close);
+        assert_eq!(open(Unread::Chunks), LeftoverPlan::Wait);
+        assert_eq!(open(Unread::NotRequested), LeftoverPlan::Close);
+        assert_eq!(open(Unread::Failed), LeftoverPlan::Close);
         for unread in [Unread::Bytes(1), Unread::Chunks, Unread::NotRequested, Unread::Failed] {
-            assert_eq!(plan(unread, Persistence::LastRequest), Plan::Close);
+            assert_eq!(plan(unread, Persistence::LastRequest), LeftoverPlan::Close);
         }
-        assert_eq!(plan(Unread::Nothing, Persistence::LastRequest), Plan::Nothing);
+        assert_eq!(plan(Unread::Nothing, Persistence::LastRequest), LeftoverPlan::Nothing);
     }
 
     #[test]

@@ -22,9 +22,9 @@ const IPV6_SITE: u128 = u128::MAX << 64;
 
 /// The unit of counting: an IPv4 address, or the /64 of an IPv6 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Source(u128);
+struct ClientNetwork(u128);
 
-impl Source {
+impl ClientNetwork {
     fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self(address.to_ipv6_mapped().to_bits()),
@@ -43,7 +43,7 @@ pub struct ConnectionLimiter {
     max_connections: usize,
     max_handshakes: usize,
     is_exempt: IsExempt,
-    sources: Mutex<HashMap<Source, Use>>,
+    sources: Mutex<HashMap<ClientNetwork, Use>>,
 }
 
 impl ConnectionLimiter {
@@ -61,7 +61,7 @@ impl ConnectionLimiter {
         if (self.is_exempt)(address) {
             return Some(ConnectionPermit { counted: None });
         }
-        let source = Source::of(address);
+        let source = ClientNetwork::of(address);
         let mut sources = self.sources();
         let usage = sources.entry(source).or_insert_with(|| Use {
             connections: 0,
@@ -75,14 +75,14 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { counted: Some(Counted { limiter: Arc::clone(self), source, handshakes }) })
     }
 
-    fn sources(&self) -> MutexGuard<'_, HashMap<Source, Use>> {
+    fn sources(&self) -> MutexGuard<'_, HashMap<ClientNetwork, Use>> {
         self.sources.lock().ignore_poison()
     }
 }
 
 struct Counted {
     limiter: Arc<ConnectionLimiter>,
-    source: Source,
+    source: ClientNetwork,
     handshakes: Arc<Semaphore>,
 }
 

@@ -11,13 +11,13 @@ const MAX_NAME_BYTES: usize = 253;
 
 /// The host and port of HTTPS.
 #[derive(Debug, Clone)]
-pub struct Destination {
+pub struct HttpsAuthority {
     /// For requests without a usable host.
     pub host: String,
     pub port: u16,
 }
 
-impl Destination {
+impl HttpsAuthority {
     /// The URL for a request with this `Host` and this target. Always printable ASCII.
     pub fn location(&self, host: Option<&[u8]>, target: &Uri) -> String {
         let host = host.and_then(host_only).unwrap_or(&self.host);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     fn location(host: Option<&[u8]>, target: &str, port: u16) -> String {
-        Destination { host: "sandbox.example".into(), port }.location(host, &target.parse().unwrap())
+        HttpsAuthority { host: "sandbox.example".into(), port }.location(host, &target.parse().unwrap())
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(location(Some(host), "/p", 443), "https://sandbox.example/p", "{host:?}");
         }
         assert_eq!(location(None, "*", 8443), "https://sandbox.example:8443/");
-        let six = Destination { host: "::1".into(), port: 8443 };
+        let six = HttpsAuthority { host: "::1".into(), port: 8443 };
         assert_eq!(six.location(None, &Uri::from_static("/")), "https://[::1]:8443/");
     }
 
@@ -114,7 +114,7 @@ mod tests {
     fn the_location_is_printable() {
         let target = Uri::try_from("/caf\u{e9}?q=\u{20ac}").unwrap();
         let location =
-            Destination { host: "h".into(), port: 443 }.location(Some(b"x\r\nSet-Cookie: a"), &target);
+            HttpsAuthority { host: "h".into(), port: 443 }.location(Some(b"x\r\nSet-Cookie: a"), &target);
         assert_eq!(location, "https://h/caf%C3%A9?q=%E2%82%AC");
     }
 }

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::answers::Answers;
 use crate::connection::{self, Context};
 use crate::limiter::{ConnectionLimiter, IsExempt};
-use crate::redirect::Destination;
-use crate::service::{Application, Target};
+use crate::redirect::HttpsAuthority;
+use crate::service::{Application, RequestTarget};
 use crate::settings::Limits;
 use crate::sockets;
 use crate::tasks::Tasks;
@@ -70,11 +70,17 @@ pub async fn serve(
             Listener::Https { socket, tls } => {
                 running.spawn(watch::watch(tls.clone(), stop.clone()));
                 let to = destination_of(&socket);
-                (socket, Some((tls, Arc::new(to))), Target::Application(Arc::clone(&server.application)))
+                (
+                    socket,
+                    Some((tls, Arc::new(to))),
+                    RequestTarget::Application(Arc::clone(&server.application)),
+                )
             }
-            Listener::Http { socket } => (socket, None, Target::Application(Arc::clone(&server.application))),
+            Listener::Http { socket } => {
+                (socket, None, RequestTarget::Application(Arc::clone(&server.application)))
+            }
             Listener::Redirect { socket, host, port } => {
-                (socket, None, Target::Redirect(Arc::new(Destination { host, port })))
+                (socket, None, RequestTarget::Redirect(Arc::new(HttpsAuthority { host, port })))
             }
         };
         let context = Arc::new(Context {
@@ -92,10 +98,10 @@ pub async fn serve(
 }
 
 /// The redirect target of plain HTTP on an HTTPS socket: the same socket.
-fn destination_of(socket: &TcpListener) -> Destination {
+fn destination_of(socket: &TcpListener) -> HttpsAuthority {
     let address = socket.local_addr().ok();
     let host = address.map(|it| it.ip()).filter(|ip| !ip.is_unspecified());
-    Destination {
+    HttpsAuthority {
         host: host.map_or_else(|| "localhost".to_owned(), |ip| ip.to_string()),
         port: address.map_or(443, |it| it.port()),
     }

@@ -19,7 +19,7 @@ use crate::activity::{Activity, InFlight};
 use crate::answers::{Answers, Fault, REQUEST_ID};
 use crate::body::{Pace, ResponseBody};
 use crate::leftover::{Drainer, Leftover};
-use crate::redirect::Destination;
+use crate::redirect::HttpsAuthority;
 use crate::settings::{Limits, MAX_HEADERS};
 use crate::takeover::{Takeover, TakeoverSlot};
 
@@ -50,14 +50,14 @@ impl Application for Router {
 
 /// How the requests of a connection are answered.
 #[derive(Clone)]
-pub enum Target {
+pub enum RequestTarget {
     Application(Arc<dyn Application>),
-    Redirect(Arc<Destination>),
+    Redirect(Arc<HttpsAuthority>),
 }
 
 /// The service of one connection.
 pub struct Dispatch {
-    pub target: Target,
+    pub target: RequestTarget,
     pub answers: Arc<dyn Answers>,
     pub limits: Arc<Limits>,
     pub peer: PeerAddr,
@@ -79,8 +79,10 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
         let (request, leftover) = self.lend(request);
         let answer: Answer = match (too_large(&request, &self.limits), &self.target) {
             (Some(fault), _) => Box::pin(ready(self.refuse(fault, &request))),
-            (None, Target::Redirect(to)) => Box::pin(ready(moved(self.answers.as_ref(), to, &request))),
-            (None, Target::Application(application)) => application.answer(request),
+            (None, RequestTarget::Redirect(to)) => {
+                Box::pin(ready(moved(self.answers.as_ref(), to, &request)))
+            }
+            (None, RequestTarget::Application(application)) => application.answer(request),
         };
         let (activity, slot) = (Arc::clone(&self.activity), self.slot.clone());
         Box::pin(async move {
@@ -148,7 +150,7 @@ fn too_large(request: &Request<Body>, limits: &Limits) -> Option<Fault> {
     (total > limit).then_some(Fault::HeadTooLong { limit })
 }
 
-fn moved(answers: &dyn Answers, to: &Destination, request: &Request<Body>) -> Response {
+fn moved(answers: &dyn Answers, to: &HttpsAuthority, request: &Request<Body>) -> Response {
     let host = request.headers().get(HOST).map(HeaderValue::as_bytes);
     let location = to.location(host, request.uri());
     let mut response = answers.moved(&location, request.headers().get(REQUEST_ID));

@@ -95,10 +95,10 @@ impl Certificate {
 /// The certificate for new connections. It can be replaced while connections are open. Clones share it.
 #[derive(Clone)]
 pub struct Tls {
-    shared: Arc<Shared>,
+    shared: Arc<TlsShared>,
 }
 
-struct Shared {
+struct TlsShared {
     config: TlsConfig,
     now: fn() -> OffsetDateTime,
     current: Sender<Loaded>,
@@ -127,7 +127,7 @@ impl Tls {
                 "the TLS certificate has expired; clients will refuse it"
             );
         }
-        Ok(Self { shared: Arc::new(Shared { config, now, current: Sender::new(loaded) }) })
+        Ok(Self { shared: Arc::new(TlsShared { config, now, current: Sender::new(loaded) }) })
     }
 
     /// The certificate that new connections get.
@@ -162,8 +162,8 @@ fn obtain(config: &TlsConfig, now: OffsetDateTime) -> Result<Loaded, TlsError> {
         TlsConfig::SelfSigned(own) => {
             let (certificate, key) = self_signed::paths(own);
             match self_signed::check_stored(own, now) {
-                self_signed::Verdict::Keep => {}
-                self_signed::Verdict::Create(why) => {
+                self_signed::StoredCertificate::Keep => {}
+                self_signed::StoredCertificate::Create(why) => {
                     self_signed::create(own, now)?;
                     tracing::info!(file = %certificate.display(), why, "created a self-signed TLS certificate");
                 }

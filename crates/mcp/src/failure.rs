@@ -9,12 +9,12 @@ const LONGEST_MESSAGE: usize = 2000;
 
 /// Why a tool call failed.
 #[derive(Debug)]
-pub struct Failure {
+pub struct ToolFailure {
     message: String,
     remedy: Option<String>,
 }
 
-impl Failure {
+impl ToolFailure {
     /// The arguments of the call are invalid.
     pub fn argument(message: impl Into<String>) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for ToolFailure {
     fn from(error: Error) -> Self {
         let message = format!("{}: {}", error.code(), error.message());
         Self { message, remedy: remedy(&error) }

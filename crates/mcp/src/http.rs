@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::server::{SESSION_HEADER, Server};
-use crate::session::Settings;
+use crate::session::McpSettings;
 
 /// How long a finished response is kept for a client that reconnects. Each has at most some 100 KB.
 const RESPONSE_TTL: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ const ACCOUNT_SHARE: usize = 4;
 
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
-    pub tools: Settings,
+    pub tools: McpSettings,
     /// All sessions together.
     pub max_sessions: usize,
     pub idle: Duration,

@@ -18,5 +18,5 @@ mod stdio;
 mod tools;
 
 pub use http::{BODY_MAX, HttpResponse, HttpServer, HttpSettings, Owner, Refused};
-pub use session::Settings;
+pub use session::McpSettings;
 pub use stdio::serve_stdio;

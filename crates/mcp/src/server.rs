@@ -12,9 +12,9 @@ use rmcp::service::{RequestContext, RoleServer};
 use sandboxd_client::Client;
 use tokio_util::task::TaskTracker;
 
-use crate::failure::Failure;
-use crate::session::{EndOnDrop, Session, Settings};
-use crate::tools::{self, Call, Progress};
+use crate::failure::ToolFailure;
+use crate::session::{EndOnDrop, McpSettings, Session};
+use crate::tools::{self, ProgressSender, ToolCall};
 
 const INSTRUCTIONS: &str = "Run commands and code, and read and write files, in isolated Linux sandboxes. \
     Every tool that works in a sandbox takes an optional sandboxId. Without it, the tool uses the sandbox of this session, which is \
@@ -39,17 +39,17 @@ pub struct Server {
     clients: Clients,
     /// None if there is no end of the connection at which a sandbox could be terminated.
     session: Option<Session>,
-    settings: Arc<Settings>,
+    settings: Arc<McpSettings>,
     _end: Option<EndOnDrop>,
 }
 
 impl Server {
-    pub fn new(clients: Clients, session: Option<Session>, settings: impl Into<Arc<Settings>>) -> Self {
+    pub fn new(clients: Clients, session: Option<Session>, settings: impl Into<Arc<McpSettings>>) -> Self {
         Self { clients, session, settings: settings.into(), _end: None }
     }
 
     /// The server of one session over HTTP, which ends when it is dropped, or of one request.
-    pub fn of_http(settings: Arc<Settings>, endings: &TaskTracker) -> Self {
+    pub fn of_http(settings: Arc<McpSettings>, endings: &TaskTracker) -> Self {
         let session = Session::default();
         let end = EndOnDrop::new(session.clone(), endings);
         Self { clients: Clients::OfRequest, session: Some(session), settings, _end: Some(end) }
@@ -105,16 +105,16 @@ impl ServerHandler for Server {
         let client = client.ok_or_else(|| ErrorData::internal_error("the request has no client", None))?;
         let session = self.session(&context).cloned();
         let _counted = session.as_ref().map(Session::call);
-        let call = Call {
+        let call = ToolCall {
             client,
             session,
             settings: Arc::clone(&self.settings),
-            progress: Progress::of(&context),
+            progress: ProgressSender::of(&context),
             cancelled: context.ct.clone(),
         };
         let arguments = request.arguments.unwrap_or_default();
         let result = match tools::call(&request.name, &call, arguments).await {
-            Some(result) => result.unwrap_or_else(Failure::into_result),
+            Some(result) => result.unwrap_or_else(ToolFailure::into_result),
             None => {
                 let name: String = request.name.chars().take(100).collect();
                 let message =

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::failure::Failure;
+use crate::failure::ToolFailure;
 
 /// The metadata key that marks sandboxes of this server.
 pub const MARK: &str = "mcp";
@@ -28,7 +28,7 @@ const TERMINATIONS: usize = 10;
 
 /// What the operator or the user chose for all sandboxes that this server creates.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct McpSettings {
     /// The image of sandboxes, unless `create_sandbox` names another one.
     pub image: String,
     /// The lifetime of unnamed sandboxes.
@@ -37,20 +37,20 @@ pub struct Settings {
     pub only_domains: Option<Vec<String>>,
 }
 
-impl Default for Settings {
+impl Default for McpSettings {
     fn default() -> Self {
         Self { image: "ubuntu:24.04".to_owned(), lifetime: Duration::from_secs(3600), only_domains: None }
     }
 }
 
-impl Settings {
+impl McpSettings {
     /// A create request with the settings that no call can change.
     pub fn create(
         &self,
         client: &Client,
         image: Option<&str>,
         domains: Option<Vec<String>>,
-    ) -> Result<Create, Failure> {
+    ) -> Result<Create, ToolFailure> {
         let create = client.create(image.unwrap_or(&self.image));
         Ok(match self.domains(domains)? {
             Some(domains) => create.only_domains(domains),
@@ -59,11 +59,11 @@ impl Settings {
     }
 
     /// The only domains that a sandbox can reach, if a call asks for these; none if it can reach all.
-    pub fn domains(&self, domains: Option<Vec<String>>) -> Result<Option<Vec<String>>, Failure> {
+    pub fn domains(&self, domains: Option<Vec<String>>) -> Result<Option<Vec<String>>, ToolFailure> {
         let Some(only) = &self.only_domains else { return Ok(domains) };
         let Some(domains) = domains else { return Ok(Some(only.clone())) };
         if let Some(other) = domains.iter().find(|domain| !only.contains(domain)) {
-            return Err(Failure::argument(format!(
+            return Err(ToolFailure::argument(format!(
                 "allowedDomains has '{other}', but this server allows only: {}.",
                 if only.is_empty() { "none".to_owned() } else { only.join(", ") }
             )));
@@ -72,7 +72,7 @@ impl Settings {
     }
 
     /// Creates a sandbox for calls that name none.
-    pub async fn create_unnamed(&self, client: &Client) -> Result<Sandbox, Failure> {
+    pub async fn create_unnamed(&self, client: &Client) -> Result<Sandbox, ToolFailure> {
         let create = self.create(client, None, None)?;
         // Without the automatic pause: a paused sandbox would be kept for days.
         Ok(create.timeout(self.lifetime).idle_timeout(Duration::ZERO).metadata(MARK, "unnamed").await?)
@@ -118,12 +118,16 @@ impl Session {
     }
 
     /// The unnamed sandbox, which the first call creates; and whether this call did.
-    pub async fn unnamed(&self, client: &Client, settings: &Settings) -> Result<(Sandbox, bool), Failure> {
+    pub async fn unnamed(
+        &self,
+        client: &Client,
+        settings: &McpSettings,
+    ) -> Result<(Sandbox, bool), ToolFailure> {
         // Held during the create, so that concurrent first calls get one sandbox.
         let mut unnamed = self.unnamed.lock().await;
         match &*unnamed {
             Unnamed::Created(sandbox) => Ok((sandbox.clone(), false)),
-            Unnamed::Ended => Err(Failure::new("The session has ended.", "Start a new session.")),
+            Unnamed::Ended => Err(ToolFailure::new("The session has ended.", "Start a new session.")),
             Unnamed::None => {
                 let sandbox = settings.create_unnamed(client).await?;
                 *unnamed = Unnamed::Created(sandbox.clone());

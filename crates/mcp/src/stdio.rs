@@ -4,12 +4,12 @@ use rmcp::service::{ServerInitializeError, serve_server};
 use sandboxd_client::Client;
 
 use crate::server::{Clients, Server};
-use crate::session::{Session, Settings};
+use crate::session::{McpSettings, Session};
 
 /// Serves one session on these streams until `from` ends, then terminates its unnamed sandbox.
 pub async fn serve_stdio(
     client: Client,
-    settings: Settings,
+    settings: McpSettings,
     from: impl tokio::io::AsyncRead + Send + Unpin + 'static,
     to: impl tokio::io::AsyncWrite + Send + Unpin + 'static,
     stop: impl Future<Output = ()>,

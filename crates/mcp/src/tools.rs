@@ -41,10 +41,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use self::reply::Reply;
+use self::reply::ToolReply;
 use self::schema::Effect;
-use crate::failure::Failure;
-use crate::session::{Session, Settings};
+use crate::failure::ToolFailure;
+use crate::session::{McpSettings, Session};
 
 /// How long the notification of progress may take: a client that does not read must not stop the call.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -62,27 +62,30 @@ pub trait Declared: DeserializeOwned + JsonSchema + Send + 'static {
     type Output: Serialize + JsonSchema;
 
     /// Does what the tool is for.
-    fn call(self, call: &Call) -> impl Future<Output = Result<Reply<Self::Output>, Failure>> + Send;
+    fn call(
+        self,
+        call: &ToolCall,
+    ) -> impl Future<Output = Result<ToolReply<Self::Output>, ToolFailure>> + Send;
 }
 
 /// A tool in the table.
-struct Route {
+struct ToolRoute {
     tool: Tool,
-    call: for<'a> fn(&'a Call, JsonObject) -> BoxFuture<'a, Result<CallToolResult, Failure>>,
+    call: for<'a> fn(&'a ToolCall, JsonObject) -> BoxFuture<'a, Result<CallToolResult, ToolFailure>>,
 }
 
-fn route<T: Declared>() -> Route {
-    Route { tool: schema::tool::<T>(), call: dispatch::<T> }
+fn route<T: Declared>() -> ToolRoute {
+    ToolRoute { tool: schema::tool::<T>(), call: dispatch::<T> }
 }
 
 fn dispatch<T: Declared>(
-    call: &Call,
+    call: &ToolCall,
     arguments: JsonObject,
-) -> BoxFuture<'_, Result<CallToolResult, Failure>> {
+) -> BoxFuture<'_, Result<CallToolResult, ToolFailure>> {
     Box::pin(async move { parse::<T>(arguments)?.call(call).await?.into_result() })
 }
 
-static ROUTES: LazyLock<[Route; 10]> = LazyLock::new(|| {
+static ROUTES: LazyLock<[ToolRoute; 10]> = LazyLock::new(|| {
     [
         route::<run::RunCommand>(),
         route::<code::RunCode>(),
@@ -103,7 +106,11 @@ pub fn all() -> impl ExactSizeIterator<Item = &'static Tool> {
 }
 
 /// Calls a tool; none if there is no tool of this name.
-pub async fn call(name: &str, call: &Call, arguments: JsonObject) -> Option<Result<CallToolResult, Failure>> {
+pub async fn call(
+    name: &str,
+    call: &ToolCall,
+    arguments: JsonObject,
+) -> Option<Result<CallToolResult, ToolFailure>> {
     match ROUTES.iter().find(|route| route.tool.name == name) {
         Some(route) => Some((route.call)(call, arguments).await),
         None => renamed::failure(name).map(Err),
@@ -111,29 +118,29 @@ pub async fn call(name: &str, call: &Call, arguments: JsonObject) -> Option<Resu
 }
 
 /// A call of a tool.
-pub struct Call {
+pub struct ToolCall {
     pub client: Client,
     pub session: Option<Session>,
-    pub settings: Arc<Settings>,
-    pub progress: Option<Progress>,
+    pub settings: Arc<McpSettings>,
+    pub progress: Option<ProgressSender>,
     pub cancelled: CancellationToken,
 }
 
 /// The sandbox of a call.
-pub struct Target {
+pub struct CallTarget {
     pub sandbox: Sandbox,
     /// What the model has to know of it.
     pub note: Option<String>,
 }
 
-impl Call {
+impl ToolCall {
     /// The sandbox with this id or name, or the unnamed one.
-    pub async fn target(&self, id: Option<&str>) -> Result<Target, Failure> {
+    pub async fn target(&self, id: Option<&str>) -> Result<CallTarget, ToolFailure> {
         if let Some(id) = id {
-            return Ok(Target { sandbox: self.client.find(id).await?, note: None });
+            return Ok(CallTarget { sandbox: self.client.find(id).await?, note: None });
         }
         let Some(session) = &self.session else {
-            return Err(Failure::new(
+            return Err(ToolFailure::new(
                 "sandboxId is missing, and this connection has no session with a sandbox of its own.",
                 "Call create_sandbox once, pass its sandboxId to the other tools, and end it with manage_sandboxes, action terminate.",
             ));
@@ -146,11 +153,11 @@ impl Call {
                 self.settings.image
             )
         });
-        Ok(Target { sandbox, note })
+        Ok(CallTarget { sandbox, note })
     }
 
     /// The failure of an operation in a sandbox. The next call of the session gets another unnamed sandbox if this one has ended.
-    pub async fn failed(&self, sandbox: &Sandbox, error: Error) -> Failure {
+    pub async fn failed(&self, sandbox: &Sandbox, error: Error) -> ToolFailure {
         let has_ended = match error.code() {
             Code::SandboxNotFound => true,
             Code::InvalidState => sandbox
@@ -163,7 +170,7 @@ impl Call {
             && let Some(session) = &self.session
             && session.forget(sandbox).await
         {
-            return Failure::new(
+            return ToolFailure::new(
                 "The sandbox of this session has ended, for example because its lifetime is over. Its files are lost.",
                 "Call the tool again to get a new sandbox, and restore the files that you need.",
             );
@@ -173,12 +180,12 @@ impl Call {
 }
 
 /// Sends notifications of progress, if the client asked for them.
-pub struct Progress {
+pub struct ProgressSender {
     peer: Peer<RoleServer>,
     token: ProgressToken,
 }
 
-impl Progress {
+impl ProgressSender {
     pub fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
         let token = context.meta.get_progress_token()?;
         Some(Self { peer: context.peer.clone(), token })
@@ -199,23 +206,23 @@ impl Progress {
 }
 
 /// Parses the arguments of a call.
-fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
+fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, ToolFailure> {
     serde_json::from_value(Value::Object(arguments))
-        .map_err(|error| Failure::argument(format!("The arguments are invalid: {error}.")))
+        .map_err(|error| ToolFailure::argument(format!("The arguments are invalid: {error}.")))
 }
 
 /// Parses the id of an object, so that no other text becomes a part of a path.
-fn parse_id<T: FromStr<Err: Display>>(name: &str, id: &str) -> Result<T, Failure> {
+fn parse_id<T: FromStr<Err: Display>>(name: &str, id: &str) -> Result<T, ToolFailure> {
     id.parse().map_err(|error| {
         let shown: String = id.chars().take(100).collect();
-        Failure::argument(format!("{name} is '{}', but {error}.", shown.escape_debug()))
+        ToolFailure::argument(format!("{name} is '{}', but {error}.", shown.escape_debug()))
     })
 }
 
 /// Fails if a number is out of its range.
-fn within(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Failure> {
+fn within(name: &str, value: u64, least: u64, most: u64) -> Result<u64, ToolFailure> {
     if (least..=most).contains(&value) {
         return Ok(value);
     }
-    Err(Failure::argument(format!("{name} is {value}; it must be {least} to {most}.")))
+    Err(ToolFailure::argument(format!("{name} is {value}; it must be {least} to {most}.")))
 }

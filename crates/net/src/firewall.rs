@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use rules::Networks;
 
 use crate::owner::Owned;
-use elements::{Change, Elements, Key, RangeKey, Set};
-pub use plan::Plan;
+use elements::{Change, ElementKey, Elements, RangeKey, Set};
+pub use plan::TablePlan;
 
 /// Learnt addresses of one sandbox.
 const LEARNT_MAX: usize = 4096;
@@ -52,10 +52,10 @@ pub enum Passes {
 }
 
 pub struct Firewall {
-    plan: Plan,
+    plan: TablePlan,
     elements: Elements,
     /// The expected content of the sandboxes' sets. Updated after the kernel has accepted a change.
-    entries: HashMap<Ipv4Addr, Entry>,
+    entries: HashMap<Ipv4Addr, SandboxEntry>,
     /// The state of the kernel right after the table was loaded.
     loaded: Loaded,
 }
@@ -69,7 +69,7 @@ struct Loaded {
 }
 
 /// One sandbox, by its address.
-struct Entry {
+struct SandboxEntry {
     link: String,
     policy: KernelPolicy,
     learnt: HashMap<Ipv4Addr, Instant>,
@@ -77,13 +77,13 @@ struct Entry {
     ranges: Option<Vec<(Set, RangeKey)>>,
 }
 
-impl Entry {
+impl SandboxEntry {
     fn new(link: &str, policy: KernelPolicy) -> Self {
         Self { link: link.to_owned(), policy, learnt: HashMap::new(), ranges: Some(Vec::new()) }
     }
 
-    fn key(&self, guest: Ipv4Addr, target: Option<Ipv4Addr>) -> Key {
-        Key { link: self.link.clone(), guest, target }
+    fn key(&self, guest: Ipv4Addr, target: Option<Ipv4Addr>) -> ElementKey {
+        ElementKey { link: self.link.clone(), guest, target }
     }
 
     /// The ranges that the policy lists.
@@ -121,7 +121,7 @@ impl Entry {
 
 impl Firewall {
     /// Opens the netlink socket; the kernel's rules stay as they are.
-    pub fn new(plan: Plan) -> io::Result<Self> {
+    pub fn new(plan: TablePlan) -> io::Result<Self> {
         let elements = Elements::open(plan.scope.table())?;
         Ok(Self { plan, elements, entries: HashMap::new(), loaded: Loaded::default() })
     }
@@ -182,15 +182,17 @@ impl Firewall {
             self.entries.iter().flat_map(|(guest, entry)| entry.changes(*guest)).collect();
         let mut changes = self.range_differences()?;
         for set in SANDBOX_SETS {
-            let found: HashSet<Key> = self.elements.list(set)?.into_iter().map(|(key, _)| key).collect();
-            let expected: HashSet<&Key> = expected.iter().filter_map(|change| change.put_into(set)).collect();
+            let found: HashSet<ElementKey> =
+                self.elements.list(set)?.into_iter().map(|(key, _)| key).collect();
+            let expected: HashSet<&ElementKey> =
+                expected.iter().filter_map(|change| change.put_into(set)).collect();
             let missing = expected.iter().filter(|key| !found.contains(**key));
             changes.extend(missing.map(|key| Change::Put(set, (*key).clone())));
             let foreign = found.iter().filter(|key| !expected.contains(key));
             changes.extend(foreign.map(|key| Change::Drop(set, key.clone())));
         }
         let now = Instant::now();
-        let mut found: HashSet<Key> =
+        let mut found: HashSet<ElementKey> =
             self.elements.list(Set::Learnt)?.into_iter().map(|(key, _)| key).collect();
         for (guest, entry) in &self.entries {
             for (target, until) in &entry.learnt {
@@ -242,7 +244,7 @@ impl Firewall {
     ) -> io::Result<Vec<(Ipv4Addr, Ipv4Addr, Instant)>> {
         let now = Instant::now();
         let entries = living.iter().map(|(guest, link, policy)| {
-            (*guest, Entry { ranges: None, ..Entry::new(link, policy.clone()) })
+            (*guest, SandboxEntry { ranges: None, ..SandboxEntry::new(link, policy.clone()) })
         });
         self.entries = entries.collect();
         let mut changes = self.range_differences()?;
@@ -274,14 +276,15 @@ impl Firewall {
     }
 
     /// Whether an element of a set may belong to a living sandbox.
-    fn is_living(&self, key: &Key, set: Set) -> bool {
+    fn is_living(&self, key: &ElementKey, set: Set) -> bool {
         let entry = self.entries.get(&key.guest).filter(|entry| entry.link == key.link);
         entry.is_some_and(|entry| set != Set::Listed || !entry.policy.networks.is_empty())
     }
 
     /// Adds a sandbox. A policy that is already in force for it stays.
     pub fn admit(&mut self, guest: Ipv4Addr, link: &str) -> io::Result<()> {
-        let entry = self.entries.entry(guest).or_insert_with(|| Entry::new(link, KernelPolicy::default()));
+        let entry =
+            self.entries.entry(guest).or_insert_with(|| SandboxEntry::new(link, KernelPolicy::default()));
         self.elements.change(&entry.changes(guest))
     }
 
@@ -294,7 +297,8 @@ impl Firewall {
         forgotten: &[Ipv4Addr],
     ) -> io::Result<()> {
         let before = self.take_ranges(guest)?;
-        let entry = self.entries.entry(guest).or_insert_with(|| Entry::new(link, KernelPolicy::default()));
+        let entry =
+            self.entries.entry(guest).or_insert_with(|| SandboxEntry::new(link, KernelPolicy::default()));
         entry.policy = policy;
         let listed = entry.listed_ranges(guest);
         // In the same transaction as the new ranges, which may overlap them.
@@ -369,7 +373,7 @@ impl Firewall {
     /// Removes a sandbox. No error if it is unknown.
     pub fn remove(&mut self, guest: Ipv4Addr, link: &str) -> io::Result<()> {
         let ranges = self.take_ranges(guest)?;
-        let key = Key { link: link.to_owned(), guest, target: None };
+        let key = ElementKey { link: link.to_owned(), guest, target: None };
         let sets = SANDBOX_SETS.into_iter().filter(|set| *set != Set::Listed || !ranges.is_empty());
         let mut changes: Vec<Change> = sets.map(|set| Change::Drop(set, key.clone())).collect();
         changes.extend(ranges.into_iter().map(|(set, range)| Change::DropRange(set, range)));

@@ -21,7 +21,7 @@ use rules::Networks;
 use tokio::sync::mpsc;
 
 use crate::contract::{Guest, NetError, Network, Usage};
-use crate::firewall::{Firewall, KernelPolicy, Passes, Plan};
+use crate::firewall::{Firewall, KernelPolicy, Passes, TablePlan};
 use crate::forwarding;
 use crate::kernel::Kernel;
 use crate::plug::{self, Ends};
@@ -55,7 +55,7 @@ impl HostNetwork {
         forwarding::enable().map_err(fault("turn on packet forwarding"))?;
         let ranges = settings.ranges(Some(claim.block.0));
         let gateway = claim.block.gateway();
-        let plan = Plan {
+        let plan = TablePlan {
             scope: claim.scope,
             gateway,
             proxy_port: PROXY_PORT,

@@ -20,7 +20,9 @@ mod settings;
 mod turns;
 
 pub use contract::{Guest, NetError, Network, Usage};
-pub use egress::{Addresses, Failure, Reason, Refusal, Resolve, Target, Transport, Upstreams, verdict};
+pub use egress::{
+    Addresses, Reason, Refusal, RefusedTarget, Resolve, ResolveFailure, Transport, Upstreams, verdict,
+};
 pub use facts::{Fact, FactState, facts, owner_of, ranges, resolver};
 pub use host::HostNetwork;
 pub use ipnet::Ipv4Net;

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use api::{EgressDefault, EgressPolicy};
 use net::verdict::{Destination, Flow, Verdict, decide};
-use net::{Addresses, Failure, Reason};
+use net::{Addresses, ResolveFailure, Reason};
 use rules::{Closed, EgressRules, RESOLVER_PORTS, parse_network, plain_name};
 
 /// The port of a target without one.
@@ -76,7 +76,7 @@ impl fmt::Display for Target {
 #[derive(Debug, Clone)]
 pub enum Known {
     /// The addresses of a name.
-    Resolved(Result<Addresses, Failure>),
+    Resolved(Result<Addresses, ResolveFailure>),
     /// Why an address is closed, if it is.
     Address(Option<Closed>),
     /// Nothing was looked up, because the verdict does not depend on it.
@@ -226,7 +226,7 @@ fn policy_line(policy: &EgressPolicy, host: &Host) -> String {
 fn address_line(
     lines: &mut Vec<(&'static str, String)>,
     name: &str,
-    resolved: &Result<Addresses, Failure>,
+    resolved: &Result<Addresses, ResolveFailure>,
 ) -> Option<Reason> {
     let (line, refusal) = match resolved {
         Ok(found) => {
@@ -370,11 +370,11 @@ mod tests {
             ("[2001:db8::1]:80", Known::Nothing, Some("closed-address"), "IPv4 only"),
             (
                 "example.com",
-                Known::Resolved(Err(Failure::Closed(Ipv4Addr::new(169, 254, 169, 254), Closed::Metadata))),
+                Known::Resolved(Err(ResolveFailure::Closed(Ipv4Addr::new(169, 254, 169, 254), Closed::Metadata))),
                 Some("closed-answer"),
                 "points to 169.254.169.254",
             ),
-            ("example.com", Known::Resolved(Err(Failure::NoSuchName)), Some("unresolved"), "no such name"),
+            ("example.com", Known::Resolved(Err(ResolveFailure::NoSuchName)), Some("unresolved"), "no such name"),
         ] {
             let explanation = explain(&strict, &target(asked), &known);
             assert_eq!(
@@ -395,7 +395,7 @@ mod tests {
             ("anything.example:53", found(), None),
             ("192.0.2.7:853", Known::Address(None), None),
             ("127.0.0.1:80", Known::Address(Some(Closed::Loopback)), Some("closed-address")),
-            ("x.example", Known::Resolved(Err(Failure::NoAddress)), Some("unresolved")),
+            ("x.example", Known::Resolved(Err(ResolveFailure::NoAddress)), Some("unresolved")),
         ] {
             let explanation = explain(&open, &target(asked), &known);
             assert_eq!(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::processes::{Process, SANDBOX_PREFIX};
+use super::processes::{HostProcess, SANDBOX_PREFIX};
 use super::{disk, kernel};
 
 /// The directory of the disks in a data directory, and that of the sockets in a run directory.
@@ -42,7 +42,7 @@ impl Foreign {
     }
 
     /// Whether the process is in one of these sandboxes.
-    pub fn has_process(&self, process: &Process) -> bool {
+    pub fn has_process(&self, process: &HostProcess) -> bool {
         process.sandbox.as_ref().is_some_and(|id| self.data_dir_of.contains_key(id))
     }
 
@@ -61,7 +61,7 @@ impl Foreign {
     }
 
     /// A line for each data directory, with its sandboxes and their processes.
-    pub fn report(&self, processes: &[Process]) -> Vec<String> {
+    pub fn report(&self, processes: &[HostProcess]) -> Vec<String> {
         let dirs: BTreeSet<&PathBuf> = self.data_dir_of.values().collect();
         let line = |dir: &PathBuf| {
             let ids = self.data_dir_of.iter().filter(|(_, data)| *data == dir).map(|(id, _)| id);
@@ -90,7 +90,7 @@ fn sandbox_at(path: &Path) -> Option<(String, PathBuf)> {
     is_sandbox.then_some((id.to_owned(), sandboxes.parent()?.to_owned()))
 }
 
-fn pids(id: &str, processes: &[Process]) -> String {
+fn pids(id: &str, processes: &[HostProcess]) -> String {
     let inside = processes.iter().filter(|process| process.sandbox.as_deref() == Some(id));
     let words: Vec<String> = inside.map(|process| format!("{} {}", process.pid, process.name)).collect();
     if words.is_empty() { "no processes".to_owned() } else { format!("processes {}", words.join(", ")) }
@@ -125,8 +125,8 @@ mod tests {
         Foreign::of(&disks.map(PathBuf::from), disk::is_in_root)
     }
 
-    fn process(pid: u32, sandbox: Option<&str>) -> Process {
-        Process {
+    fn process(pid: u32, sandbox: Option<&str>) -> HostProcess {
+        HostProcess {
             pid,
             started: 1,
             name: "sandbox-agent".into(),

@@ -25,7 +25,7 @@ const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "ut
 
 /// A process or a zombie.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub struct HostProcess {
     pub pid: u32,
     /// Start time in clock ticks since boot; unique together with the pid.
     pub started: u64,
@@ -40,14 +40,14 @@ pub struct Process {
 }
 
 /// All processes.
-pub fn all() -> Result<Vec<Process>> {
+pub fn all() -> Result<Vec<HostProcess>> {
     let pids = fs::read_dir("/proc").context("/proc is not readable")?.flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     Ok(pids.filter_map(read).collect())
 }
 
 /// One process, or `None` if it has ended.
-fn read(pid: u32) -> Option<Process> {
+fn read(pid: u32) -> Option<HostProcess> {
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let (name, started) = parse_stat(&fs::read_to_string(folder.join("stat")).ok()?)?;
     let exe = fs::read_link(folder.join("exe")).unwrap_or_default();
@@ -59,7 +59,7 @@ fn read(pid: u32) -> Option<Process> {
         .to_owned();
     let cgroups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
     let (contained, sandbox) = (names_our_cgroup(&cgroups), sandbox_of(&cgroups));
-    Some(Process { pid, started, name, program, contained, sandbox })
+    Some(HostProcess { pid, started, name, program, contained, sandbox })
 }
 
 /// Name and start of `PID (NAME) STATE …`; the name may hold anything, brackets and blanks too.
@@ -83,7 +83,7 @@ fn sandbox_of(text: &str) -> Option<String> {
     })
 }
 
-impl Process {
+impl HostProcess {
     pub fn is_ours(&self) -> bool {
         let known =
             |program: &&str| *program == self.program || (self.program.is_empty() && *program == self.name);
@@ -145,12 +145,12 @@ mod tests {
         let all = all().unwrap();
         let this = all.iter().find(|p| p.pid == std::process::id()).unwrap();
         assert!(this.program.starts_with("xtask"));
-        assert!(!this.program.is_empty() && !Process { contained: false, ..this.clone() }.is_ours());
+        assert!(!this.program.is_empty() && !HostProcess { contained: false, ..this.clone() }.is_ours());
     }
 
     #[test]
     fn running_and_dead_programs_of_sandboxd_are_recognized() {
-        let process = |program: &str, name: &str| Process {
+        let process = |program: &str, name: &str| HostProcess {
             pid: 1,
             started: 1,
             name: name.into(),
@@ -161,6 +161,6 @@ mod tests {
         assert!(process("sandboxd", "tokio-runtime-w").is_ours());
         assert!(process("", "sandbox-agent").is_ours());
         assert!(!process("bash", "sandboxd").is_ours());
-        assert!(Process { contained: true, ..process("sleep", "sleep") }.is_ours());
+        assert!(HostProcess { contained: true, ..process("sleep", "sleep") }.is_ours());
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::foreign::{Foreign, processes_in};
-use super::processes::Process;
+use super::processes::HostProcess;
 use super::{disk, kernel, processes};
 
 const KILL_TIMEOUT_MS: u64 = 5_000;
@@ -88,7 +88,7 @@ fn end_processes(foreign: &Foreign, failures: &mut Vec<String>) -> Result<()> {
             step(failures, "thawed", folder, || Ok(fs::write(&state, "THAWED")?));
         }
     }
-    let leftover: Vec<Process> =
+    let leftover: Vec<HostProcess> =
         processes::all()?.into_iter().filter(|process| is_leftover(process, foreign)).collect();
     for process in &leftover {
         let words = format!("process {} ({})", process.pid, process.name);
@@ -102,11 +102,11 @@ fn end_processes(foreign: &Foreign, failures: &mut Vec<String>) -> Result<()> {
 }
 
 /// By its number and start: the rest changes while it ends.
-fn lives(process: &Process, leftover: &[Process]) -> bool {
+fn lives(process: &HostProcess, leftover: &[HostProcess]) -> bool {
     leftover.iter().any(|other| (other.pid, other.started) == (process.pid, process.started))
 }
 
-fn is_leftover(process: &Process, foreign: &Foreign) -> bool {
+fn is_leftover(process: &HostProcess, foreign: &Foreign) -> bool {
     let own = process.pid == std::process::id();
     !own && !foreign.has_process(process) && (process.contained || process.program == "sandbox-agent")
 }
@@ -149,27 +149,27 @@ fn remove(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn process(program: &str, contained: bool) -> Process {
+    fn process(program: &str, contained: bool) -> HostProcess {
         let (name, program) = (program.to_owned(), program.to_owned());
-        Process { pid: 1, started: 1, name, program, contained, sandbox: None }
+        HostProcess { pid: 1, started: 1, name, program, contained, sandbox: None }
     }
 
     #[test]
     fn only_processes_of_sandboxd_are_killed() {
-        let is_leftover = |process: &Process| is_leftover(process, &Foreign::default());
+        let is_leftover = |process: &HostProcess| is_leftover(process, &Foreign::default());
         assert!(is_leftover(&process("sandbox-agent", false)));
         assert!(is_leftover(&process("sleep", true)));
         assert!(!is_leftover(&process("runc", false)));
         assert!(!is_leftover(&process("sandbox-agents", false)));
-        assert!(!is_leftover(&Process { pid: std::process::id(), ..process("sandbox-agent", true) }));
+        assert!(!is_leftover(&HostProcess { pid: std::process::id(), ..process("sandbox-agent", true) }));
     }
 
     #[test]
     fn a_process_that_ends_is_waited_for() {
         let agent = process("sandbox-agent", true);
-        let ending = Process { program: String::new(), contained: false, ..agent.clone() };
+        let ending = HostProcess { program: String::new(), contained: false, ..agent.clone() };
         assert!(lives(&ending, std::slice::from_ref(&agent)));
-        assert!(!lives(&Process { started: 2, ..agent.clone() }, &[agent]));
+        assert!(!lives(&HostProcess { started: 2, ..agent.clone() }, &[agent]));
     }
 
     #[test]

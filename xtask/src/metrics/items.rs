@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tidy::lex::{Kind, Token};
+use crate::tidy::lex::{Token, TokenKind};
 use crate::tidy::source::{Attribute, Rust, attributes, closes, closing, opens};
 
 /// What a public item is to the figures.
@@ -217,7 +217,7 @@ fn is_bool_parameter(code: &[Token<'_>], at: usize, end: usize) -> bool {
         return false;
     }
     // A lifetime is a literal to the tokeniser.
-    let is_reference = |t: &Token<'_>| t.is("&") || t.is("mut") || t.kind == Kind::Literal;
+    let is_reference = |t: &Token<'_>| t.is("&") || t.is("mut") || t.kind == TokenKind::Literal;
     let before = code[..at].iter().rposition(|t| !is_reference(t));
     before.is_some_and(|colon| colon > 0 && code[colon].is(":") && !code[colon - 1].is(":"))
 }

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::tidy::lex::{Kind, Token};
+use crate::tidy::lex::{Token, TokenKind};
 use crate::tidy::source::{Rust, attributed_end, attributes};
 
 /// Features of crates that exist for tests, of the crate itself or of others.
@@ -96,7 +96,7 @@ fn feature_lines(code: &[Token<'_>]) -> Vec<RangeInclusive<usize>> {
 }
 
 fn needs_test_feature(body: &[Token<'_>]) -> bool {
-    let names_feature = |t: &Token<'_>| t.kind == Kind::Literal && TEST_FEATURES.contains(&t.text);
+    let names_feature = |t: &Token<'_>| t.kind == TokenKind::Literal && TEST_FEATURES.contains(&t.text);
     body.first().is_some_and(|t| t.is("cfg"))
         && !body.iter().any(|t| t.is("not"))
         && body.iter().any(names_feature)

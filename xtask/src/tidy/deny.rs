@@ -9,12 +9,12 @@ use anyhow::{Context, Result};
 use toml::{Table, Value};
 
 use super::graph::{Graph, Package};
-use super::source::Source;
+use super::source::SourceFile;
 use super::{Violation, text_of};
 
 const FILE: &str = "deny.toml";
 
-pub fn check(graph: &Graph, sources: &[Source]) -> Result<Vec<Violation>> {
+pub fn check(graph: &Graph, sources: &[SourceFile]) -> Result<Vec<Violation>> {
     let text = text_of(sources, FILE).context("there is no deny.toml")?;
     let config: Table = text.parse().context(FILE)?;
     let mut found = versions(graph, text, &entries(&config, "bans", "skip")?);
@@ -26,7 +26,7 @@ pub fn check(graph: &Graph, sources: &[Source]) -> Result<Vec<Violation>> {
 
 /// An entry of a list in deny.toml: a package, `name` or `name@version`, with its settings.
 #[derive(Debug, Default)]
-struct Entry {
+struct DenyEntry {
     package: String,
     reason: String,
     /// Packages that may depend on a banned package.
@@ -35,13 +35,13 @@ struct Entry {
     allow: Vec<String>,
 }
 
-fn entries(config: &Table, table: &str, key: &str) -> Result<Vec<Entry>> {
+fn entries(config: &Table, table: &str, key: &str) -> Result<Vec<DenyEntry>> {
     let list = config.get(table).and_then(|t| t.get(key)).and_then(Value::as_array);
     let entry = |value: &Value| {
         let package = value.get("crate").and_then(Value::as_str);
         let package =
             package.with_context(|| format!("{FILE}: {table}.{key}: each entry needs crate = \"NAME\""))?;
-        Ok(Entry {
+        Ok(DenyEntry {
             package: package.to_owned(),
             reason: value.get("reason").and_then(Value::as_str).unwrap_or_default().to_owned(),
             wrappers: strings(value.get("wrappers")),
@@ -61,7 +61,7 @@ fn strings(value: Option<&Value>) -> Vec<String> {
         .collect()
 }
 
-impl Entry {
+impl DenyEntry {
     fn is_for(&self, package: &Package) -> bool {
         match self.package.split_once('@') {
             Some((name, version)) => name == package.name && version == package.version,
@@ -77,7 +77,7 @@ impl Entry {
 }
 
 /// One version of each package, except those in `skip`, which need a reason and must still be duplicated.
-fn versions(graph: &Graph, text: &str, skip: &[Entry]) -> Vec<Violation> {
+fn versions(graph: &Graph, text: &str, skip: &[DenyEntry]) -> Vec<Violation> {
     let mut by_name: BTreeMap<&str, Vec<&Package>> = BTreeMap::new();
     for package in &graph.packages {
         by_name.entry(&package.name).or_default().push(package);
@@ -116,7 +116,7 @@ fn versions(graph: &Graph, text: &str, skip: &[Entry]) -> Vec<Violation> {
 }
 
 /// Banned packages, and packages that only certain packages may use.
-fn bans(graph: &Graph, text: &str, deny: &[Entry]) -> Vec<Violation> {
+fn bans(graph: &Graph, text: &str, deny: &[DenyEntry]) -> Vec<Violation> {
     let mut found = Vec::new();
     for entry in deny {
         if entry.reason.is_empty() {

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use toml::{Table, Value};
 
-use super::source::Source;
+use super::source::SourceFile;
 use super::{Violation, manifests, text_of};
 
 const DOCUMENT: &str = "docs/dependencies.md";
 
-pub fn check(sources: &[Source]) -> Result<Vec<Violation>> {
+pub fn check(sources: &[SourceFile]) -> Result<Vec<Violation>> {
     let mut direct = BTreeMap::new();
     let mut used = BTreeSet::new();
     for file in sources.iter().filter(|s| s.path == "Cargo.toml" || s.path.ends_with("/Cargo.toml")) {
@@ -80,7 +80,7 @@ mod tests {
     const MEMBER: &str = "[dependencies]\nours.workspace = true\nserde.workspace = true\n";
 
     fn found(root: &str, member: &str, document: &str) -> Vec<String> {
-        let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
+        let source = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
         let sources =
             [source("Cargo.toml", root), source("crates/x/Cargo.toml", member), source(DOCUMENT, document)];
         check(&sources).unwrap().into_iter().map(|v| format!("{}:{}: {}", v.path, v.line, v.rule)).collect()

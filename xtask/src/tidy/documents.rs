@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::source::Source;
+use super::source::SourceFile;
 use super::{Violation, text_of};
 
 /// Documents that may name removed paths.
@@ -12,7 +12,7 @@ const HISTORY: [&str; 1] = ["CHANGELOG.md"];
 const PROGRAMS: [&str; 4] = ["git", "cd", "apt-get", "rustup"];
 const OUR_PROGRAMS: [&str; 4] = ["sandboxd", "sandbox-agent", "sandbox-launcher", "sbx"];
 
-pub fn check(sources: &[Source]) -> Vec<Violation> {
+pub fn check(sources: &[SourceFile]) -> Vec<Violation> {
     let known = Known::new(sources);
     let mut found = Vec::new();
     for file in sources.iter().filter(|s| s.path.ends_with(".md") && !HISTORY.contains(&s.path.as_str())) {
@@ -42,7 +42,7 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn new(sources: &'a [Source]) -> Self {
+    fn new(sources: &'a [SourceFile]) -> Self {
         let files: BTreeSet<_> = sources.iter().map(|s| s.path.as_str()).collect();
         let slashes = files.iter().flat_map(|f| f.match_indices('/').map(|(at, _)| &f[..at]));
         let top = files.iter().filter_map(|f| f.split_once('/')).map(|(top, _)| top);

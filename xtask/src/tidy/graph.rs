@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::source::Source;
+use super::source::SourceFile;
 use super::text_of;
 
 /// One version of one package.
@@ -39,7 +39,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    pub fn load(root: &Path, sources: &[Source]) -> Result<Self> {
+    pub fn load(root: &Path, sources: &[SourceFile]) -> Result<Self> {
         let config: toml::Table = text_of(sources, "deny.toml").context("deny.toml is missing")?.parse()?;
         let targets = config.get("graph").and_then(|g| g.get("targets")).and_then(toml::Value::as_array);
         let targets = targets.context("deny.toml: [graph] targets must list the targets of the build")?;

@@ -3,7 +3,7 @@
 
 /// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     Ident,
     Punct,
     /// Strings, characters, numbers and lifetimes.
@@ -14,7 +14,7 @@ pub enum Kind {
 /// A piece of source text, with its first and last line, counted from 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Token<'a> {
-    pub kind: Kind,
+    pub kind: TokenKind,
     pub text: &'a str,
     pub line: usize,
     pub end_line: usize,
@@ -22,11 +22,11 @@ pub struct Token<'a> {
 
 impl Token<'_> {
     pub fn is(&self, text: &str) -> bool {
-        self.kind != Kind::Comment && self.kind != Kind::Literal && self.text == text
+        self.kind != TokenKind::Comment && self.kind != TokenKind::Literal && self.text == text
     }
 
     pub fn is_ident(&self) -> bool {
-        self.kind == Kind::Ident
+        self.kind == TokenKind::Ident
     }
 }
 
@@ -51,22 +51,22 @@ pub fn tokens(text: &str) -> Vec<Token<'_>> {
 }
 
 /// The kind and length in bytes of the token at the start of `rest`, which begins with `first`.
-fn token(rest: &str, first: char) -> (Kind, usize) {
+fn token(rest: &str, first: char) -> (TokenKind, usize) {
     if rest.starts_with("//") {
-        return (Kind::Comment, rest.find('\n').unwrap_or(rest.len()));
+        return (TokenKind::Comment, rest.find('\n').unwrap_or(rest.len()));
     }
     if rest.starts_with("/*") {
-        return (Kind::Comment, block_comment(rest));
+        return (TokenKind::Comment, block_comment(rest));
     }
     if let Some(length) = prefixed_string(rest) {
-        return (Kind::Literal, length);
+        return (TokenKind::Literal, length);
     }
     match first {
-        '"' => (Kind::Literal, quoted(rest, '"')),
-        '\'' => (Kind::Literal, character_or_lifetime(rest)),
-        c if c.is_ascii_digit() => (Kind::Literal, number(rest)),
-        c if c == '_' || c.is_alphabetic() => (Kind::Ident, word(rest)),
-        c => (Kind::Punct, c.len_utf8()),
+        '"' => (TokenKind::Literal, quoted(rest, '"')),
+        '\'' => (TokenKind::Literal, character_or_lifetime(rest)),
+        c if c.is_ascii_digit() => (TokenKind::Literal, number(rest)),
+        c if c == '_' || c.is_alphabetic() => (TokenKind::Ident, word(rest)),
+        c => (TokenKind::Punct, c.len_utf8()),
     }
 }
 
@@ -154,7 +154,7 @@ fn character_or_lifetime(rest: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn texts(text: &str, kind: Kind) -> Vec<&str> {
+    fn texts(text: &str, kind: TokenKind) -> Vec<&str> {
         tokens(text).into_iter().filter(|t| t.kind == kind).map(|t| t.text).collect()
     }
 
@@ -162,14 +162,17 @@ mod tests {
     fn strings_and_comments_are_not_code() {
         let text = r###"let a = "unsafe \" {"; // unsafe
             let b = r#"unwrap " "#; /* a /* b */ unsafe */ let c = b"x"; let d = br"\"; let e = b'\'';"###;
-        assert_eq!(texts(text, Kind::Ident), ["let", "a", "let", "b", "let", "c", "let", "d", "let", "e"]);
-        assert_eq!(texts(text, Kind::Comment), ["// unsafe", "/* a /* b */ unsafe */"]);
+        assert_eq!(
+            texts(text, TokenKind::Ident),
+            ["let", "a", "let", "b", "let", "c", "let", "d", "let", "e"]
+        );
+        assert_eq!(texts(text, TokenKind::Comment), ["// unsafe", "/* a /* b */ unsafe */"]);
     }
 
     #[test]
     fn lifetimes_characters_and_numbers_are_distinguished() {
         assert_eq!(
-            texts("'a 'b' '\\'' 'static '\"' 1..2 1.5 0x_ff", Kind::Literal),
+            texts("'a 'b' '\\'' 'static '\"' 1..2 1.5 0x_ff", TokenKind::Literal),
             ["'a", "'b'", "'\\''", "'static", "'\"'", "1", "2", "1.5", "0x_ff"]
         );
     }
@@ -177,7 +180,7 @@ mod tests {
     #[test]
     fn names_that_begin_like_a_string_are_names() {
         assert_eq!(
-            texts("r b br bytes r#type crate::x", Kind::Ident),
+            texts("r b br bytes r#type crate::x", TokenKind::Ident),
             ["r", "b", "br", "bytes", "r", "type", "crate", "x"]
         );
     }

@@ -5,14 +5,14 @@ use anyhow::{Context, Result};
 use toml::{Table, Value};
 
 use super::Violation;
-use super::source::Source;
+use super::source::SourceFile;
 
 /// Crates for users: the client library and the crates that it needs. Their names are global.
 const PUBLISHED: [&str; 2] = ["sandboxd-api", "sandboxd-client"];
 /// The metadata of a published crate.
 const METADATA: [&str; 6] = ["description", "license", "readme", "keywords", "categories", "rust-version"];
 
-pub fn check(sources: &[Source]) -> Result<Vec<Violation>> {
+pub fn check(sources: &[SourceFile]) -> Result<Vec<Violation>> {
     let mut found = Vec::new();
     for file in sources.iter().filter(|s| s.path.ends_with("/Cargo.toml")) {
         let manifest: Table = file.text.parse().with_context(|| file.path.clone())?;
@@ -91,7 +91,7 @@ mod tests {
 
     fn found(text: &str) -> Vec<(usize, &'static str)> {
         let text = format!("{text}\n[lints]\nworkspace = true\n");
-        let found = check(&[Source { path: "crates/x/Cargo.toml".into(), text }]).unwrap();
+        let found = check(&[SourceFile { path: "crates/x/Cargo.toml".into(), text }]).unwrap();
         found.into_iter().map(|v| (v.line, v.rule)).collect()
     }
 
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn missing_lints_are_found() {
         let text = "[package]\npublish.workspace = true\n".to_owned();
-        let source = Source { path: "crates/x/Cargo.toml".into(), text };
+        let source = SourceFile { path: "crates/x/Cargo.toml".into(), text };
         assert_eq!(check(&[source]).unwrap()[0].rule, "workspace-lints");
     }
 }

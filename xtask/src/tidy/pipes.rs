@@ -8,8 +8,8 @@
 use super::documents::shell_blocks;
 use super::programs::shell::{self, line_of};
 use super::programs::{TESTED_DOCUMENTS, is_script};
-use super::source::{Rust, Source};
-use super::{Violation, lex::Kind, text_of};
+use super::source::{Rust, SourceFile};
+use super::{Violation, lex::TokenKind, text_of};
 
 const RULE: &str = "pipe-ends-early";
 const GREPS: [&str; 3] = ["grep", "egrep", "fgrep"];
@@ -17,7 +17,7 @@ const AWKS: [&str; 3] = ["awk", "mawk", "gawk"];
 /// Short options of grep with a value, which is the rest of the word or the next word.
 const GREP_VALUES: &str = "efABCDd";
 
-pub fn check(sources: &[Source], rust: &[Rust<'_>]) -> Vec<Violation> {
+pub fn check(sources: &[SourceFile], rust: &[Rust<'_>]) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in sources.iter().filter(|file| is_script(file)) {
         found.extend(violations(&file.path, 1, &file.text));
@@ -29,7 +29,7 @@ pub fn check(sources: &[Source], rust: &[Rust<'_>]) -> Vec<Violation> {
     }
     // The rule's own examples are not run.
     for file in rust.iter().filter(|file| !file.path.starts_with("xtask/src/tidy/")) {
-        let literals = || file.code.iter().filter(|token| token.kind == Kind::Literal);
+        let literals = || file.code.iter().filter(|token| token.kind == TokenKind::Literal);
         if literals().any(|token| token.text.contains("pipefail")) {
             for token in literals() {
                 found.extend(violations(file.path, token.line, &unescaped(token.text)));
@@ -216,14 +216,14 @@ mod tests {
 
     #[test]
     fn scripts_documents_and_literals_are_checked() {
-        let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
+        let source = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
         let sources = [
             source("dev.d/a.sh", "a | head -n 1\n"),
             source("docs/api.md", "a | head\n\n```sh\na\na | head\n```\n"),
             source("e2e/a.rs", "fn f() { bash(\"set -o pipefail\"); bash(\"a\\nb | grep -q \\\"x\\\"\"); }"),
             source("e2e/b.rs", "fn f() { bash(\"b | grep -q x\"); }"),
         ];
-        let rust: Vec<_> = sources.iter().filter_map(Source::rust).collect();
+        let rust: Vec<_> = sources.iter().filter_map(SourceFile::rust).collect();
         let found: Vec<_> = check(&sources, &rust).into_iter().map(|v| (v.path, v.line)).collect();
         let expected = [("dev.d/a.sh", 1), ("docs/api.md", 5), ("e2e/a.rs", 1)];
         assert_eq!(found, expected.map(|(path, line)| (path.to_owned(), line)));

@@ -15,7 +15,7 @@ mod table;
 use std::collections::BTreeSet;
 
 use super::documents::shell_blocks;
-use super::source::{Rust, Source};
+use super::source::{Rust, SourceFile};
 use super::{Violation, text_of};
 use table::Table;
 
@@ -125,14 +125,14 @@ pub const TESTED_DOCUMENTS: [&str; 7] = [
 
 /// A program that a file starts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Start {
+struct ProgramStart {
     line: usize,
     program: String,
 }
 
-pub fn check(sources: &[Source], rust: &[Rust<'_>]) -> Vec<Violation> {
+pub fn check(sources: &[SourceFile], rust: &[Rust<'_>]) -> Vec<Violation> {
     let table = Table::parse(text_of(sources, SETUP).unwrap_or_default());
-    let scripts: Vec<&Source> = sources.iter().filter(|file| is_script(file)).collect();
+    let scripts: Vec<&SourceFile> = sources.iter().filter(|file| is_script(file)).collect();
     let functions = scripts.iter().flat_map(|file| shell::functions(&file.text)).collect();
     let mut found = unused_groups(&table, &scripts);
     let starters = rust::Starters::new(rust);
@@ -164,7 +164,7 @@ pub fn check(sources: &[Source], rust: &[Rust<'_>]) -> Vec<Violation> {
 }
 
 /// Whether the file is a script that runs on the host.
-pub fn is_script(file: &Source) -> bool {
+pub fn is_script(file: &SourceFile) -> bool {
     let script = file.path.ends_with(".sh") || file.text.starts_with("#!/usr/bin/env bash");
     script && !is_inside(&file.path)
 }
@@ -194,7 +194,7 @@ fn groups(path: &str, is_test: bool) -> &'static [&'static str] {
     }
 }
 
-fn missing(path: &str, start: &Start, groups: &[&str], table: &Table<'_>) -> Option<Violation> {
+fn missing(path: &str, start: &ProgramStart, groups: &[&str], table: &Table<'_>) -> Option<Violation> {
     let program = &start.program;
     let name = program.rsplit_once('/').map_or(program.as_str(), |(_, name)| name);
     let lists = |list: &[(&str, &[&str])]| list.iter().any(|(_, programs)| programs.contains(&name));
@@ -220,7 +220,7 @@ fn missing(path: &str, start: &Start, groups: &[&str], table: &Table<'_>) -> Opt
 }
 
 /// Groups that no command passes to `setup` and that are therefore never installed.
-fn unused_groups(table: &Table<'_>, scripts: &[&Source]) -> Vec<Violation> {
+fn unused_groups(table: &Table<'_>, scripts: &[&SourceFile]) -> Vec<Violation> {
     let mut used = BTreeSet::new();
     for line in scripts.iter().flat_map(|file| file.text.lines()) {
         if let Some((_, words)) = line.split_once("setup ") {
@@ -232,7 +232,7 @@ fn unused_groups(table: &Table<'_>, scripts: &[&Source]) -> Vec<Violation> {
         }
     }
     let unused = table.rows.iter().filter(|row| !used.contains(row.group));
-    let violation = |row: &table::Row<'_>| {
+    let violation = |row: &table::SetupRow<'_>| {
         let remedy = format!("no command passes group {} to setup", row.group);
         Violation::new(SETUP, row.line, "program-not-installed", remedy)
     };

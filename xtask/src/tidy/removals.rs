@@ -6,7 +6,7 @@
 use super::Violation;
 use super::programs::is_script;
 use super::programs::shell::{self, line_of};
-use super::source::Source;
+use super::source::SourceFile;
 
 const RULE: &str = "apt-removes";
 const FLAG: &str = "--no-remove";
@@ -25,11 +25,11 @@ const HARMLESS: [&str; 10] = [
 ];
 const REMOVING: [&str; 4] = ["remove", "purge", "autoremove", "autopurge"];
 
-pub fn check(sources: &[Source]) -> Vec<Violation> {
+pub fn check(sources: &[SourceFile]) -> Vec<Violation> {
     sources.iter().filter(|file| is_script(file)).flat_map(violations).collect()
 }
 
-fn violations(file: &Source) -> Vec<Violation> {
+fn violations(file: &SourceFile) -> Vec<Violation> {
     let commands = shell::commands(&file.text).into_iter();
     let commands = commands.filter(|(_, program)| matches!(program.as_str(), "apt-get" | "aptitude"));
     let found = commands.filter_map(|(at, _)| {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     fn lines(script: &str) -> Vec<usize> {
-        let file = Source { path: "dev.d/a.sh".into(), text: script.into() };
+        let file = SourceFile { path: "dev.d/a.sh".into(), text: script.into() };
         check(&[file]).into_iter().map(|violation| violation.line).collect()
     }
 

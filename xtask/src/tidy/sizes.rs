@@ -2,7 +2,7 @@
 //! in general: the median and the 90th percentile of their lengths are bounded.
 
 use super::Violation;
-use super::source::{Rust, Source, closing, is_test_file, opens};
+use super::source::{Rust, SourceFile, closing, is_test_file, opens};
 
 const FILE_LINES: usize = 600;
 /// Bounds on the lines of all files. They were 95 and 238 when the bounds were set.
@@ -55,7 +55,7 @@ fn lines_without_tests(file: &Rust<'_>) -> usize {
 }
 
 /// Shell scripts have the same limit per file.
-pub fn check_script(file: &Source) -> Option<Violation> {
+pub fn check_script(file: &SourceFile) -> Option<Violation> {
     let lines = file.text.lines().count();
     let script = file.text.starts_with("#!") || file.path.ends_with(".sh");
     (script && lines > FILE_LINES && !is_test_file(&file.path)).then(|| {
@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn a_long_script_is_found() {
-        let script = |path: &str, lines| Source {
+        let script = |path: &str, lines| SourceFile {
             path: path.into(),
             text: format!("#!/bin/sh\n{}", ":\n".repeat(lines)),
         };
         assert!(check_script(&script("dev", 599)).is_none());
         assert!(check_script(&script("dev", 600)).is_some());
-        assert!(check_script(&Source { path: "LICENSE".into(), text: "a\n".repeat(999) }).is_none());
+        assert!(check_script(&SourceFile { path: "LICENSE".into(), text: "a\n".repeat(999) }).is_none());
     }
 }

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::lex::{self, Kind, Token};
+use super::lex::{self, Token, TokenKind};
 
 /// A text file of the repository, by its path from the root.
 #[derive(Debug)]
-pub struct Source {
+pub struct SourceFile {
     pub path: String,
     pub text: String,
 }
@@ -28,7 +28,7 @@ pub struct Rust<'a> {
 }
 
 /// Every text file that git tracks or would track, without symbolic links and binary files.
-pub fn load(root: &Path) -> Result<Vec<Source>> {
+pub fn load(root: &Path) -> Result<Vec<SourceFile>> {
     let listing = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
@@ -49,7 +49,7 @@ pub fn load(root: &Path) -> Result<Vec<Source>> {
         if let Ok(text) = String::from_utf8(bytes)
             && !text.contains('\0')
         {
-            files.push(Source { path: path.to_owned(), text });
+            files.push(SourceFile { path: path.to_owned(), text });
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -57,7 +57,7 @@ pub fn load(root: &Path) -> Result<Vec<Source>> {
     Ok(files)
 }
 
-impl Source {
+impl SourceFile {
     pub fn rust(&self) -> Option<Rust<'_>> {
         self.path.ends_with(".rs").then(|| Rust::new(&self.path, &self.text))
     }
@@ -66,7 +66,7 @@ impl Source {
 impl<'a> Rust<'a> {
     pub fn new(path: &'a str, text: &'a str) -> Self {
         let (comments, code): (Vec<_>, Vec<_>) =
-            lex::tokens(text).into_iter().partition(|t| t.kind == Kind::Comment);
+            lex::tokens(text).into_iter().partition(|t| t.kind == TokenKind::Comment);
         let lines: Vec<_> = text.lines().collect();
         let tests = test_lines(path, &code, lines.len());
         Self { path, lines, code, comments, tests }
@@ -143,11 +143,11 @@ pub fn closing(code: &[Token<'_>], open: usize) -> usize {
 }
 
 pub fn opens(token: &Token<'_>) -> bool {
-    token.kind == Kind::Punct && matches!(token.text, "(" | "[" | "{")
+    token.kind == TokenKind::Punct && matches!(token.text, "(" | "[" | "{")
 }
 
 pub fn closes(token: &Token<'_>) -> bool {
-    token.kind == Kind::Punct && matches!(token.text, ")" | "]" | "}")
+    token.kind == TokenKind::Punct && matches!(token.text, ")" | "]" | "}")
 }
 
 /// The last token of the item or statement that an outer attribute applies to.

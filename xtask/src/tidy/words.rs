@@ -2,7 +2,7 @@
 //! listed: `place` or `note` are replaced as terms, but remain ordinary words.
 
 use super::Violation;
-use super::source::Source;
+use super::source::SourceFile;
 
 /// The replaced word and the term of `docs/glossary.md`.
 const REPLACED: [(&str, &str); 19] = [
@@ -31,7 +31,7 @@ const GLOSSARY: &str = "docs/glossary.md";
 /// The glossary and this file list the words, and the changelog names what was renamed.
 const EXEMPT: [&str; 3] = [GLOSSARY, "CHANGELOG.md", "xtask/src/tidy/words.rs"];
 
-pub fn check(file: &Source) -> Vec<Violation> {
+pub fn check(file: &SourceFile) -> Vec<Violation> {
     let words_of: fn(&str) -> String = match file.path.rsplit_once('.') {
         _ if EXEMPT.contains(&file.path.as_str()) => return Vec::new(),
         Some((_, "md")) => str::to_lowercase,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     fn rules(path: &str, text: &str) -> usize {
-        check(&Source { path: path.into(), text: text.into() }).len()
+        check(&SourceFile { path: path.into(), text: text.into() }).len()
     }
 
     #[test]

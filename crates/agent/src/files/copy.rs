@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 256;
 const PIECE: usize = 256 * 1024;
 
 /// A directory that is being copied: source, target, and the attributes to set at the end.
-struct Level {
+struct CopiedDir {
     from: Dir,
     to: OwnedFd,
     source_stat: Stat,
@@ -88,14 +88,14 @@ fn copy_entry(
     new: &[u8],
     source_stat: &Stat,
     reply: &mut ReplyWriter,
-) -> Result<Option<Level>, CopyError> {
+) -> Result<Option<CopiedDir>, CopyError> {
     match stat::kind(source_stat) {
         FileKind::Directory => {
             rustix::fs::mkdirat(&to, new, Mode::from_raw_mode(0o700))?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let from = Dir::new(rustix::fs::openat(from, name, flags, Mode::empty())?)?;
             let to = rustix::fs::openat(to, new, flags, Mode::empty())?;
-            return Ok(Some(Level { from, to, source_stat: *source_stat }));
+            return Ok(Some(CopiedDir { from, to, source_stat: *source_stat }));
         }
         FileKind::File => copy_content(from, name, to, new, source_stat, reply)?,
         FileKind::Link => {

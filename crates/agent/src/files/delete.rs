@@ -22,7 +22,7 @@ const MAX_OPEN_DIRS: usize = 64;
 const MAX_PASSES: u32 = 20;
 
 /// A directory that is being emptied.
-struct Level {
+struct EmptiedDir {
     dir: Dir,
     name: Vec<u8>,
     passes: u32,
@@ -113,8 +113,8 @@ pub fn delete_tree(
 /// Removes a directory without entries; if it got new ones, starts another pass over it.
 fn remove_emptied(
     parent: &impl AsFd,
-    levels: &mut Vec<Level>,
-    mut emptied: Level,
+    levels: &mut Vec<EmptiedDir>,
+    mut emptied: EmptiedDir,
     tally: &mut Tally,
 ) -> Result<(), Errno> {
     let removed = match levels.last() {
@@ -134,10 +134,10 @@ fn remove_emptied(
     Ok(())
 }
 
-fn open(dir: impl AsFd, name: &[u8]) -> Result<Level, Errno> {
+fn open(dir: impl AsFd, name: &[u8]) -> Result<EmptiedDir, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-    Ok(Level { dir: Dir::new(fd)?, name: name.to_vec(), passes: 0 })
+    Ok(EmptiedDir { dir: Dir::new(fd)?, name: name.to_vec(), passes: 0 })
 }
 
 fn count(tally: &mut Tally, kind: FileKind) {

@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 512;
 const PIECE: usize = 256 * 1024;
 
 /// A directory that is being read.
-struct Level {
+struct PackedDir {
     dir: Dir,
     /// Length of this directory's part of the current name.
     length: usize,
@@ -30,7 +30,7 @@ pub fn pack(path: &[u8], reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(FileFailure::with(path))?;
     let disk = rustix::fs::fstat(&fd).map_err(FileFailure::with(path))?.st_dev;
-    let mut levels = vec![Level { dir: Dir::new(fd).map_err(FileFailure::with(path))?, length: 0 }];
+    let mut levels = vec![PackedDir { dir: Dir::new(fd).map_err(FileFailure::with(path))?, length: 0 }];
     let mut name = Vec::new();
     let mut buffer = vec![0; PIECE];
     reply.send(&FileReply::Packing)?;
@@ -62,7 +62,7 @@ pub fn pack(path: &[u8], reply: &mut ReplyWriter) -> Result<(), FileFailure> {
                 }
                 let length = name.len();
                 match levels.last().and_then(|top| open(top.dir.fd().ok()?, &entry)) {
-                    Some(dir) => levels.push(Level { dir, length }),
+                    Some(dir) => levels.push(PackedDir { dir, length }),
                     // The entry was replaced.
                     None => continue,
                 }

@@ -25,7 +25,7 @@ use crate::users::User;
 const MAX_DEPTH: usize = 512;
 
 /// The target of an archive.
-struct Target {
+struct UnpackTarget {
     root: OwnedFd,
     /// The directory of the last entry and its parents. Archives are usually ordered as a tree, so the next entry
     /// needs most of them.
@@ -56,7 +56,7 @@ pub fn unpack(path: &[u8], user: Option<&User>, upload: &mut Upload) -> Result<T
         dirs::open(path).map(drop).map_err(|_| failure)
     })?;
     let root = dirs::open(path).map_err(FileFailure::with(path))?;
-    let mut target = Target { root, open: Vec::new(), owner };
+    let mut target = UnpackTarget { root, open: Vec::new(), owner };
     let mut archive = Archive::new(upload);
     let mut tally = Tally::default();
     // Modes are those of the archive.
@@ -67,7 +67,7 @@ pub fn unpack(path: &[u8], user: Option<&User>, upload: &mut Upload) -> Result<T
     Ok(tally)
 }
 
-impl Target {
+impl UnpackTarget {
     fn put(
         &mut self,
         header: &Header,

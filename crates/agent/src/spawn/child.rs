@@ -1,7 +1,7 @@
 //! The child between `clone` and `execve`: it shares the agent's memory, so it only makes system calls.
 //! No allocation, no lock, no drop. Called by `spawn` alone.
 //!
-//! A failure is written into [`Plan::failure`], and the child ends.
+//! A failure is written into [`ChildPlan::failure`], and the child ends.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -30,7 +30,7 @@ pub enum Marking {
 
 /// The step at which the child failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum ChildStep {
     Session,
     Stdio,
     Cwd,
@@ -41,8 +41,8 @@ pub enum Stage {
 
 /// Why the program did not start.
 #[derive(Debug, Clone, Copy)]
-pub struct Failure {
-    pub stage: Stage,
+pub struct ChildFailure {
+    pub stage: ChildStep,
     pub errno: Errno,
 }
 
@@ -63,7 +63,7 @@ pub struct Identity<'a> {
 }
 
 /// All that the child needs, prepared before `clone`.
-pub struct Plan<'a> {
+pub struct ChildPlan<'a> {
     pub stdio: Stdio,
     pub cwd: &'a CStr,
     /// Where the child starts if it cannot enter `cwd`.
@@ -76,7 +76,7 @@ pub struct Plan<'a> {
     pub identity: Option<Identity<'a>>,
     /// Whether set-user-ID programs get the rights of their owner.
     pub may_gain: bool,
-    pub failure: Cell<Option<Failure>>,
+    pub failure: Cell<Option<ChildFailure>>,
 }
 
 /// A null-terminated list of C strings for `execve`.
@@ -131,7 +131,7 @@ impl Drop for Stack {
 }
 
 /// Starts the child and returns when `execve` succeeded or the child ended; see the plan's `failure`.
-pub fn start(stack: &Stack, plan: &Plan<'_>, marking: Marking) -> Result<Pid, Errno> {
+pub fn start(stack: &Stack, plan: &ChildPlan<'_>, marking: Marking) -> Result<Pid, Errno> {
     let mark = match marking {
         Marking::Namespace => libc::CLONE_NEWCGROUP,
         Marking::Environment => 0,
@@ -148,17 +148,17 @@ pub fn start(stack: &Stack, plan: &Plan<'_>, marking: Marking) -> Result<Pid, Er
 }
 
 extern "C" fn child(plan: *mut c_void) -> c_int {
-    // SAFETY: `start` passed a `Plan` that lives until this process has left the shared memory.
+    // SAFETY: `start` passed a `ChildPlan` that lives until this process has left the shared memory.
     #[expect(unsafe_code, reason = "the argument of clone is untyped")]
-    let plan = unsafe { &*plan.cast::<Plan<'_>>() };
+    let plan = unsafe { &*plan.cast::<ChildPlan<'_>>() };
     let failure = become_program(plan);
     plan.failure.set(Some(failure));
     127
 }
 
 /// Returns only if it failed.
-fn become_program(plan: &Plan<'_>) -> Failure {
-    let fail = |stage| move |errno| Failure { stage, errno };
+fn become_program(plan: &ChildPlan<'_>) -> ChildFailure {
+    let fail = |stage| move |errno| ChildFailure { stage, errno };
     if let Err(failure) = prepare(plan) {
         return failure;
     }
@@ -180,15 +180,15 @@ fn become_program(plan: &Plan<'_>) -> Failure {
             // Not found here: try the next directory, and remember a permission error.
             Errno::NOENT | Errno::NOTDIR => {}
             Errno::ACCESS => worst = Errno::ACCESS,
-            errno => return fail(Stage::Program)(errno),
+            errno => return fail(ChildStep::Program)(errno),
         }
     }
-    fail(Stage::Program)(worst)
+    fail(ChildStep::Program)(worst)
 }
 
-fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
-    let fail = |stage| move |errno| Failure { stage, errno };
-    rustix::process::setsid().map_err(fail(Stage::Session))?;
+fn prepare(plan: &ChildPlan<'_>) -> Result<(), ChildFailure> {
+    let fail = |stage| move |errno| ChildFailure { stage, errno };
+    rustix::process::setsid().map_err(fail(ChildStep::Session))?;
     let fds = match plan.stdio {
         Stdio::Given(fds) => fds,
         Stdio::Terminal(slave) => [slave; 3],
@@ -198,26 +198,26 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
         #[expect(unsafe_code, reason = "puts descriptors on given numbers")]
         let done = unsafe { libc::dup2(from, to as c_int) };
         if done < 0 {
-            return Err(fail(Stage::Stdio)(last_error()));
+            return Err(fail(ChildStep::Stdio)(last_error()));
         }
     }
     if let Stdio::Terminal(_) = plan.stdio {
-        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(fail(Stage::Session))?;
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(fail(ChildStep::Session))?;
     }
     raise_oom_score();
-    plan.caps.drop_rest().map_err(fail(Stage::Caps))?;
+    plan.caps.drop_rest().map_err(fail(ChildStep::Caps))?;
     if !plan.may_gain {
-        rustix::thread::set_no_new_privs(true).map_err(fail(Stage::Caps))?;
+        rustix::thread::set_no_new_privs(true).map_err(fail(ChildStep::Caps))?;
     }
     if let Some(identity) = &plan.identity {
-        become_user(identity).map_err(fail(Stage::User))?;
+        become_user(identity).map_err(fail(ChildStep::User))?;
     }
     // With the rights of the user.
     let entered = match (rustix::process::chdir(plan.cwd), plan.cwd_instead) {
         (Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS), Some(instead)) => rustix::process::chdir(instead),
         (entered, _) => entered,
     };
-    entered.map_err(fail(Stage::Cwd))
+    entered.map_err(fail(ChildStep::Cwd))
 }
 
 /// Changes to a user, which drops the capabilities of this process unless the user is root.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 
-use crate::poll::{Interest, Poll, Role, Token};
+use crate::poll::{Interest, Poll, PollToken, Role};
 
 const MAX_OPEN: usize = 256;
 /// Most reads of one pipe in one turn.
@@ -26,7 +26,7 @@ pub struct Drains {
 impl Drains {
     /// Adds a pipe. It gets an event at once if there is something to read.
     pub fn take(&mut self, fd: Rc<OwnedFd>, serial: u64, poll: &Poll) {
-        if poll.reassign(&*fd, Token { serial, role: Role::Drain }, Interest::Read).is_err() {
+        if poll.reassign(&*fd, PollToken { serial, role: Role::Drain }, Interest::Read).is_err() {
             return;
         }
         if self.open.len() == MAX_OPEN {
@@ -54,29 +54,29 @@ impl Drains {
             // Serials grow, so the list is sorted by age.
             let Ok(at) = self.open.binary_search_by_key(&serial, |(serial, _)| *serial) else { continue };
             match empty(&self.open[at].1) {
-                State::Empty => {}
-                State::More => self.ready.push_back(serial),
-                State::Ended => drop(self.open.remove(at)),
+                DrainState::Empty => {}
+                DrainState::More => self.ready.push_back(serial),
+                DrainState::Ended => drop(self.open.remove(at)),
             }
         }
     }
 }
 
-enum State {
+enum DrainState {
     Empty,
     More,
     Ended,
 }
 
-fn empty(fd: &OwnedFd) -> State {
+fn empty(fd: &OwnedFd) -> DrainState {
     let mut scratch = [const { MaybeUninit::<u8>::uninit() }; 16 * 1024];
     for _ in 0..MAX_READS {
         match rustix::io::read(fd, &mut scratch) {
-            Ok(([], _)) => return State::Ended,
+            Ok(([], _)) => return DrainState::Ended,
             Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return State::Empty,
-            Err(_) => return State::Ended,
+            Err(Errno::AGAIN) => return DrainState::Empty,
+            Err(_) => return DrainState::Ended,
         }
     }
-    State::More
+    DrainState::More
 }

@@ -12,7 +12,7 @@ use rustix::net::Shutdown;
 
 /// The type of the stream, which decides how it is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SinkKind {
     /// Ended by closing it.
     Pipe,
     /// Ended by `shutdown`, since the other direction stays open.
@@ -22,7 +22,7 @@ pub enum Kind {
 /// A stream from the host.
 pub struct Sink {
     fd: Option<Rc<OwnedFd>>,
-    kind: Kind,
+    kind: SinkKind,
     buffer: Vec<u8>,
     head: usize,
     size: u32,
@@ -33,7 +33,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    pub fn new(fd: Rc<OwnedFd>, kind: Kind, size: u32) -> Self {
+    pub fn new(fd: Rc<OwnedFd>, kind: SinkKind, size: u32) -> Self {
         Self {
             fd: Some(fd),
             kind,
@@ -132,7 +132,7 @@ impl Sink {
         if !self.is_done() {
             return;
         }
-        if let (Some(fd), Kind::Socket) = (&self.fd, self.kind) {
+        if let (Some(fd), SinkKind::Socket) = (&self.fd, self.kind) {
             // Fails only if the connection is gone.
             let _ = rustix::net::shutdown(&**fd, Shutdown::Write);
         }

@@ -9,7 +9,7 @@ use clap::{Arg, Args};
 
 use super::copy::{Volume, volume};
 use super::create::SandboxOptions;
-use super::running::Running;
+use super::running::CommandOptions;
 use super::time;
 
 /// The service's time limit for code.
@@ -23,7 +23,7 @@ pub struct RunArguments {
     #[command(flatten)]
     pub new: SandboxOptions,
     #[command(flatten)]
-    pub running: Running,
+    pub running: CommandOptions,
     /// Run the command, or a shell, on a terminal
     #[arg(long, short, conflicts_with = "buffered")]
     pub tty: bool,
@@ -43,7 +43,7 @@ pub struct ExecArguments {
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     #[command(flatten)]
-    pub running: Running,
+    pub running: CommandOptions,
     /// Run the command on a terminal
     #[arg(long, short, conflicts_with_all = ["buffered", "detach"])]
     pub tty: bool,
@@ -162,16 +162,16 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command, NetworkChoice};
+    use crate::cli::{Cli, NetworkChoice, SbxCommand};
 
-    fn parse(words: &str) -> Result<Command, String> {
+    fn parse(words: &str) -> Result<SbxCommand, String> {
         let parsed = Cli::try_parse_from(["sbx"].into_iter().chain(words.split(' ')));
         parsed.map(|cli| cli.command).map_err(|error| error.to_string())
     }
 
     fn exec(words: &str) -> ExecArguments {
         match parse(words).unwrap() {
-            Command::Exec(exec) => exec,
+            SbxCommand::Exec(exec) => exec,
             other => panic!("{other:?}"),
         }
     }
@@ -186,9 +186,9 @@ mod tests {
         assert_eq!((exec.env.len(), exec.workdir.as_deref()), (1, Some("/tmp")));
         assert_eq!(exec.running.timeout, Some(Duration::from_secs(5400)));
         assert_eq!(exec.command.join(" "), "sh -c x -- -e B=2");
-        let Command::Run(run) = parse("run img --memory 4g echo -n hi").unwrap() else { panic!() };
+        let SbxCommand::Run(run) = parse("run img --memory 4g echo -n hi").unwrap() else { panic!() };
         assert_eq!((run.new.memory, run.command.join(" ").as_str()), (Some(4096), "echo -n hi"));
-        let Command::Shell(shell) = parse("shell sb_1 vim -R notes").unwrap() else { panic!() };
+        let SbxCommand::Shell(shell) = parse("shell sb_1 vim -R notes").unwrap() else { panic!() };
         assert_eq!(shell.command.join(" "), "vim -R notes");
     }
 
@@ -202,10 +202,10 @@ mod tests {
             "run --rm=true --interactive --tty img",
             "run --interactive --tty --rm img",
         ] {
-            let Command::Run(run) = parse(words).unwrap() else { panic!() };
+            let SbxCommand::Run(run) = parse(words).unwrap() else { panic!() };
             assert!(run.tty && run.running.stdin && run.command.is_empty(), "{words}");
         }
-        let Command::Run(run) = parse("run --cpus 2 --net none -l a=b img ls").unwrap() else { panic!() };
+        let SbxCommand::Run(run) = parse("run --cpus 2 --net none -l a=b img ls").unwrap() else { panic!() };
         assert_eq!((run.new.cpu, run.new.network), (Some(2), Some(NetworkChoice::Offline)));
         assert_eq!(run.new.metadata, [("a".to_owned(), "b".to_owned())]);
         assert!(parse("run --rm=false img ls").unwrap_err().contains("'sbx create'"));
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn code_runs_for_five_minutes_at_most() {
         let timeout = |words: &str| {
-            let Command::Code(code) = parse(words).unwrap() else { panic!() };
+            let SbxCommand::Code(code) = parse(words).unwrap() else { panic!() };
             code.timeout
         };
         assert_eq!(timeout("code sb_1 x"), CODE_MAX);

@@ -14,7 +14,7 @@ const DETACHED_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Options of a command.
 #[derive(Debug, Default, Args)]
-pub struct Running {
+pub struct CommandOptions {
     /// Pass standard input to the command
     ///
     /// Text of up to 15 MiB is read to its end before the command starts. Longer or binary input is passed while the command runs.
@@ -28,7 +28,7 @@ pub struct Running {
     pub buffered: bool,
 }
 
-impl Running {
+impl CommandOptions {
     /// Whether the time limit is above that of a buffered command.
     pub fn is_long(&self) -> bool {
         self.timeout.is_some_and(|timeout| timeout > BUFFERED_MAX)
@@ -61,7 +61,8 @@ mod tests {
     #[test]
     fn time_limits_are_a_day_or_five_minutes_with_buffered() {
         for (text, is_long) in [("1ms", false), ("5m", false), ("301s", true), ("24h", true)] {
-            let mut running = Running { timeout: Some(limit(text).unwrap()), ..Running::default() };
+            let mut running =
+                CommandOptions { timeout: Some(limit(text).unwrap()), ..CommandOptions::default() };
             assert_eq!((running.is_long(), running.check(true).is_ok()), (is_long, true), "{text}");
             running.buffered = true;
             assert_eq!((running.check(false).is_ok(), running.check(true).is_ok()), (!is_long, false));

@@ -116,11 +116,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, SbxCommand};
 
     fn build(words: &str) -> BuildArguments {
         match Cli::try_parse_from(["sbx", "build"].into_iter().chain(words.split(' '))).unwrap().command {
-            Command::Build(build) => build,
+            SbxCommand::Build(build) => build,
             other => panic!("{other:?}"),
         }
     }

@@ -8,12 +8,12 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::failure::{Failure, SBX_FAILURE};
+use crate::failure::{PrintedError, SBX_FAILURE};
 use crate::output::{self, OutputFormat};
 
 /// The form in which results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum BatchForm {
     /// One line per item, at once.
     Lines,
     /// The JSON object of a single item.
@@ -22,7 +22,7 @@ pub enum Form {
     Array,
 }
 
-impl Form {
+impl BatchForm {
     /// The form for a number of items.
     pub fn of(format: OutputFormat, count: usize) -> Self {
         match (format, count) {
@@ -48,26 +48,26 @@ impl ItemResult {
 /// Applies `act` to every item and prints results and errors. `None` prints nothing.
 pub async fn for_each<T>(
     items: &[T],
-    form: Form,
+    form: BatchForm,
     act: impl AsyncFn(&T) -> Result<Option<ItemResult>>,
 ) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     let mut results = Vec::new();
     for item in items {
         match act(item).await {
-            Ok(Some(done)) if form == Form::Lines => output::text(&format!("{}\n", done.line))?,
+            Ok(Some(done)) if form == BatchForm::Lines => output::text(&format!("{}\n", done.line))?,
             Ok(Some(done)) => results.push(done.json),
             Ok(None) => {}
             Err(error) => {
-                Failure(&error).print();
+                PrintedError(&error).print();
                 code = ExitCode::from(SBX_FAILURE);
             }
         }
     }
     match form {
-        Form::Lines => {}
-        Form::Object => results.iter().try_for_each(output::json)?,
-        Form::Array => output::json(&results)?,
+        BatchForm::Lines => {}
+        BatchForm::Object => results.iter().try_for_each(output::json)?,
+        BatchForm::Array => output::json(&results)?,
     }
     Ok(code)
 }

@@ -21,7 +21,7 @@ const MAX_CREATES: u32 = 5;
 const MAX_PAUSES: u32 = 20;
 const LIFETIME: Duration = Duration::from_secs(300);
 
-struct Row {
+struct Measurement {
     name: &'static str,
     samples: Vec<Duration>,
 }
@@ -55,14 +55,14 @@ async fn measure(
     client: &Client,
     sandbox: &sandboxd_client::Sandbox,
     arguments: &BenchArguments,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<Measurement>> {
     let n = arguments.rounds;
     let mut rows = vec![
         measure_row("health", n, async || client.health().await.map(drop)).await?,
         measure_row("get", n, async || sandbox.refresh().await.map(drop)).await?,
         measure_row("execute true", n, async || sandbox.execute("true").await.map(drop)).await?,
     ];
-    let mut first_line = Row { name: "first line", samples: Vec::new() };
+    let mut first_line = Measurement { name: "first line", samples: Vec::new() };
     for _ in 0..n {
         let begin = Instant::now();
         let mut stream = sandbox.execute("echo").stream().await?;
@@ -77,8 +77,8 @@ async fn measure(
         pauses.push(elapsed(async || sandbox.pause().await.map(drop)).await?);
         resumes.push(elapsed(async || sandbox.resume().await.map(drop)).await?);
     }
-    rows.push(Row { name: "pause", samples: pauses });
-    rows.push(Row { name: "resume", samples: resumes });
+    rows.push(Measurement { name: "pause", samples: pauses });
+    rows.push(Measurement { name: "resume", samples: resumes });
     let (mut creates, mut terminates) = (Vec::new(), Vec::new());
     for _ in 0..n.min(MAX_CREATES) {
         let begin = Instant::now();
@@ -88,8 +88,8 @@ async fn measure(
         created.terminate().await?;
         terminates.push(begin.elapsed());
     }
-    rows.push(Row { name: "create", samples: creates });
-    rows.push(Row { name: "terminate", samples: terminates });
+    rows.push(Measurement { name: "create", samples: creates });
+    rows.push(Measurement { name: "terminate", samples: terminates });
     Ok(rows)
 }
 
@@ -97,12 +97,12 @@ async fn measure_row(
     name: &'static str,
     n: u32,
     call: impl AsyncFn() -> sandboxd_client::Result<()>,
-) -> Result<Row> {
+) -> Result<Measurement> {
     let mut samples = Vec::new();
     for _ in 0..n {
         samples.push(elapsed(&call).await?);
     }
-    Ok(Row { name, samples })
+    Ok(Measurement { name, samples })
 }
 
 async fn elapsed(call: impl AsyncFn() -> sandboxd_client::Result<()>) -> Result<Duration> {
@@ -111,7 +111,7 @@ async fn elapsed(call: impl AsyncFn() -> sandboxd_client::Result<()>) -> Result<
     Ok(begin.elapsed())
 }
 
-impl Row {
+impl Measurement {
     /// The percentile in ms, by nearest rank: a measured value, not an interpolated one.
     fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.samples.clone();
@@ -121,7 +121,7 @@ impl Row {
     }
 }
 
-fn render(rows: &[Row]) -> String {
+fn render(rows: &[Measurement]) -> String {
     let cells: Vec<_> = rows
         .iter()
         .map(|row| {

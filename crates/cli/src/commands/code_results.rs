@@ -26,12 +26,12 @@ pub struct Results {
 
 /// A form of a result that can be a file.
 #[derive(Debug, PartialEq, Eq)]
-struct Form {
+struct ResultFile {
     extension: &'static str,
     content: Vec<u8>,
 }
 
-impl Form {
+impl ResultFile {
     /// Whether the result has no other form for people who do not see it.
     fn is_figure(&self) -> bool {
         ["png", "jpeg", "svg", "pdf"].contains(&self.extension)
@@ -65,7 +65,7 @@ impl Results {
         if let Some(dir) = self.output.clone() {
             return self.write(&dir, forms.iter());
         }
-        if is_shown || !forms.iter().any(Form::is_figure) {
+        if is_shown || !forms.iter().any(ResultFile::is_figure) {
             return Ok(());
         }
         let dir = self.temporary()?;
@@ -73,8 +73,8 @@ impl Results {
     }
 
     /// Whether the terminal shows one of the forms.
-    fn show_on_terminal(&mut self, forms: &[Form]) -> Result<bool> {
-        let mut figures = forms.iter().filter_map(Form::as_figure).peekable();
+    fn show_on_terminal(&mut self, forms: &[ResultFile]) -> Result<bool> {
+        let mut figures = forms.iter().filter_map(ResultFile::as_figure).peekable();
         if figures.peek().is_none() {
             return Ok(false);
         }
@@ -98,7 +98,7 @@ impl Results {
     }
 
     /// Writes forms to files and prints their paths.
-    fn write<'a>(&self, dir: &Path, forms: impl Iterator<Item = &'a Form>) -> Result<()> {
+    fn write<'a>(&self, dir: &Path, forms: impl Iterator<Item = &'a ResultFile>) -> Result<()> {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         for form in forms {
             let path = dir.join(format!("result-{}.{}", self.count, form.extension));
@@ -111,19 +111,22 @@ impl Results {
 }
 
 /// The forms of a result that can be files.
-fn forms(result: &CodeResult) -> Result<Vec<Form>> {
+fn forms(result: &CodeResult) -> Result<Vec<ResultFile>> {
     let texts =
         [("html", &result.html), ("svg", &result.svg), ("md", &result.markdown), ("tex", &result.latex)];
     let encoded = [("png", &result.png), ("jpeg", &result.jpeg), ("pdf", &result.pdf)];
     let texts = texts
         .into_iter()
-        .filter_map(|(extension, text)| Some(Form { extension, content: text.clone()?.into_bytes() }));
-    let mut forms: Vec<Form> = texts.collect();
+        .filter_map(|(extension, text)| Some(ResultFile { extension, content: text.clone()?.into_bytes() }));
+    let mut forms: Vec<ResultFile> = texts.collect();
     for (extension, text) in encoded {
         let Some(text) = text else { continue };
         // Jupyter breaks base64 into lines.
         let text: String = text.split_ascii_whitespace().collect();
-        forms.push(Form { extension, content: STANDARD.decode(text).context("a result is not base64")? });
+        forms.push(ResultFile {
+            extension,
+            content: STANDARD.decode(text).context("a result is not base64")?,
+        });
     }
     Ok(forms)
 }

@@ -6,11 +6,11 @@ use anyhow::{Result, ensure};
 use sandboxd_client::Client;
 use serde_json::json;
 
-use super::transfer::{Location, Source};
+use super::transfer::{CopySource, Location};
 use crate::cli::CpArguments;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat};
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 
 pub async fn cp(client: &Client, format: OutputFormat, arguments: &CpArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
@@ -25,9 +25,9 @@ pub async fn cp(client: &Client, format: OutputFormat, arguments: &CpArguments) 
     );
     let to_stdout = matches!(to, Location::Stream);
     let work = async {
-        let source = Source::find(from).await?;
+        let source = CopySource::find(from).await?;
         let (name, size) = source.name_and_size();
-        let progress = if arguments.quiet { Progress::none() } else { Progress::new(&name, size) };
+        let progress = if arguments.quiet { ProgressLine::none() } else { ProgressLine::new(&name, size) };
         let copied = source.copy(to, &progress).await;
         progress.done();
         copied

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::{Client, PortVisibility};
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::ExposeArguments;
 use crate::output::{self, OutputFormat};
 
@@ -20,7 +20,7 @@ pub async fn expose(
 ) -> Result<ExitCode> {
     let sandbox = client.find(&arguments.id).await?;
     let is_told = format == OutputFormat::Plain && std::io::stderr().is_terminal();
-    for_each(&arguments.ports, Form::of(format, arguments.ports.len()), async |port: &u16| {
+    for_each(&arguments.ports, BatchForm::of(format, arguments.ports.len()), async |port: &u16| {
         let mut expose = sandbox.expose(*port);
         if arguments.public {
             expose = expose.public();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::end::{self, CommandEnd};
 use super::input::{Input, Raw};
-use crate::cli::Running;
+use crate::cli::CommandOptions;
 use crate::failure::SBX_FAILURE;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat, note};
@@ -23,7 +23,7 @@ const REPLACED: &str =
 /// dropped, and the service kills the command.
 pub async fn follow(
     execute: Execute,
-    running: &Running,
+    running: &CommandOptions,
     format: OutputFormat,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
@@ -42,7 +42,7 @@ pub async fn follow(
 }
 
 /// Sets input and time limit. Returns the input that must be sent while the command runs.
-pub fn with_input(mut execute: Execute, running: &Running, input: Input) -> (Execute, Option<Raw>) {
+pub fn with_input(mut execute: Execute, running: &CommandOptions, input: Input) -> (Execute, Option<Raw>) {
     if let Some(timeout) = running.timeout {
         execute = execute.timeout(timeout);
     }

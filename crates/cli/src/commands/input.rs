@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use sandboxd_client::{Code, Detached, Execute};
 use tokio::sync::mpsc;
 
-use crate::cli::Running;
+use crate::cli::CommandOptions;
 
 /// The service's limit of a request body, minus a margin.
 const MAX_TEXT_BYTES: usize = 15 << 20;
@@ -41,7 +41,7 @@ pub struct Raw {
 
 impl Input {
     /// Reads standard input, to its end if it is text. This may take long, so it precedes everything with a time limit.
-    pub async fn read(running: &Running) -> Result<Self> {
+    pub async fn read(running: &CommandOptions) -> Result<Self> {
         if !running.stdin {
             return Ok(Self::None);
         }

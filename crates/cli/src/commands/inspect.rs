@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 
 pub async fn inspect(client: &Client, ids: &[String]) -> Result<ExitCode> {
-    for_each(ids, Form::Array, async |id: &String| {
+    for_each(ids, BatchForm::Array, async |id: &String| {
         let view = client.find(id).await?.refresh().await?;
         ItemResult::new(id, view).map(Some)
     })

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use sandboxd_client::Client;
 use serde_json::json;
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::{Global, KeyCommand, NewKey};
 use crate::context;
 use crate::failure::SBX_FAILURE;
@@ -39,7 +39,7 @@ pub async fn key(global: &Global, format: OutputFormat, command: &KeyCommand) ->
             Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(SBX_FAILURE) })
         }
         KeyCommand::Revoke { ids } => {
-            for_each(ids, Form::of(format, ids.len()), async |id: &String| {
+            for_each(ids, BatchForm::of(format, ids.len()), async |id: &String| {
                 let line = output_of(&program, &["key", "revoke", id]);
                 let line = line.with_context(|| format!("cannot revoke {id}"))?;
                 ItemResult::new(line, json!({"id": id, "revoked": true})).map(Some)

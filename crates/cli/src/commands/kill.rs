@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::KillArguments;
 use crate::output::OutputFormat;
 
@@ -13,7 +13,7 @@ pub async fn kill(client: &Client, format: OutputFormat, arguments: &KillArgumen
     let KillArguments { id, executions, signal } = arguments;
     let sandbox = client.find(id).await?;
     let signal = signal.as_deref().map(signal_name);
-    for_each(executions, Form::of(format, executions.len()), async |execution: &String| {
+    for_each(executions, BatchForm::of(format, executions.len()), async |execution: &String| {
         let execution = sandbox.execution(execution)?;
         let view = match &signal {
             None => execution.cancel().await?,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use mcp::Settings;
+use mcp::McpSettings;
 use sandboxd_client::Client;
 
 use crate::cli::McpArguments;
@@ -15,13 +15,13 @@ use crate::interrupt::Interrupt;
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub async fn mcp(client: Client, arguments: McpArguments) -> Result<ExitCode> {
-    let defaults = Settings::default();
+    let defaults = McpSettings::default();
     let lifetime = arguments.lifetime.unwrap_or(defaults.lifetime);
     if lifetime.is_zero() || lifetime > LONGEST_LIFETIME {
         bail!("--lifetime must be above 0 and at most 24h");
     }
     let restricted = arguments.offline || !arguments.allow_domains.is_empty();
-    let settings = Settings {
+    let settings = McpSettings {
         image: arguments.image,
         lifetime,
         only_domains: restricted.then_some(arguments.allow_domains),

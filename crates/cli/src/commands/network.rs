@@ -57,12 +57,12 @@ fn offline() -> EgressPolicy {
 
 /// An IPv4 network. An address is one with a prefix of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Network {
+struct Ipv4Network {
     bits: u32,
     prefix: u32,
 }
 
-impl Network {
+impl Ipv4Network {
     /// `None` for a domain. What is neither is refused by the service.
     fn parse(target: &str) -> Option<Self> {
         let (address, prefix) = target.split_once('/').unwrap_or((target, "32"));
@@ -77,7 +77,7 @@ impl Network {
 }
 
 /// As in the policies of the service: without host bits, and an address without a prefix.
-impl fmt::Display for Network {
+impl fmt::Display for Ipv4Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (Ipv4Addr::from(self.bits), self.prefix) {
             (address, 32) => write!(f, "{address}"),
@@ -92,17 +92,17 @@ fn mask(prefix: u32) -> u32 {
 
 /// Whether it is an IPv4 address or network, such as `192.0.2.0/24`.
 fn is_network(target: &str) -> bool {
-    Network::parse(target).is_some()
+    Ipv4Network::parse(target).is_some()
 }
 
 /// A target in the form in which the service returns it.
 fn canonical(target: &str) -> String {
-    Network::parse(target).map_or_else(|| target.to_owned(), |network| network.to_string())
+    Ipv4Network::parse(target).map_or_else(|| target.to_owned(), |network| network.to_string())
 }
 
 /// Whether a connection that a target means is one that an entry of a policy means: it is the same, below a wildcard, or in a network.
 fn covers(entry: &str, target: &str) -> bool {
-    match (Network::parse(entry), Network::parse(target)) {
+    match (Ipv4Network::parse(entry), Ipv4Network::parse(target)) {
         (Some(entry), Some(target)) => entry.contains(target),
         (None, None) => entry.eq_ignore_ascii_case(target) || is_below(target, entry),
         _ => false,

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::PauseArguments;
 use crate::output::OutputFormat;
 
 pub async fn pause(client: &Client, format: OutputFormat, arguments: &PauseArguments) -> Result<ExitCode> {
     let ids = &arguments.sandboxes.ids;
-    for_each(ids, Form::of(format, ids.len()), async |id: &String| {
+    for_each(ids, BatchForm::of(format, ids.len()), async |id: &String| {
         let sandbox = client.find(id).await?;
         let paused = if arguments.hibernate { sandbox.hibernate().await? } else { sandbox.pause().await? };
         ItemResult::new(id, paused).map(Some)

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::cli::ProbeArguments;
 use crate::output::OutputFormat;
-use crate::probe::{Process, take_snapshot};
+use crate::probe::{SandboxProcess, take_snapshot};
 use crate::style::Tone;
 use crate::table::{age, plain, table};
 
@@ -21,7 +21,7 @@ pub async fn ps(client: &Client, format: OutputFormat, arguments: &ProbeArgument
     })
 }
 
-fn as_json(process: &Process) -> serde_json::Value {
+fn as_json(process: &SandboxProcess) -> serde_json::Value {
     json!({
         "pid": process.pid,
         "parent": process.parent,
@@ -34,7 +34,7 @@ fn as_json(process: &Process) -> serde_json::Value {
     })
 }
 
-fn row(process: &Process) -> [(String, Tone); 7] {
+fn row(process: &SandboxProcess) -> [(String, Tone); 7] {
     [
         plain(process.pid.to_string()),
         plain(process.parent.to_string()),

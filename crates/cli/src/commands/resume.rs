@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::ResumeArguments;
 use crate::output::OutputFormat;
 
 pub async fn resume(client: &Client, format: OutputFormat, arguments: &ResumeArguments) -> Result<ExitCode> {
     let ids = &arguments.sandboxes.ids;
-    for_each(ids, Form::of(format, ids.len()), async |id: &String| {
+    for_each(ids, BatchForm::of(format, ids.len()), async |id: &String| {
         let sandbox = client.find(id).await?;
         let resumed = if arguments.cold { sandbox.resume_cold().await? } else { sandbox.resume().await? };
         ItemResult::new(id, resumed).map(Some)

@@ -7,7 +7,7 @@ use anyhow::Result;
 use sandboxd_client::{Client, Code, Error, SandboxState};
 use serde_json::{Value, json};
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use super::merged_lists::merge;
 use crate::cli::RmArguments;
 use crate::output::{OutputFormat, note};
@@ -17,8 +17,8 @@ pub async fn rm(client: &Client, format: OutputFormat, arguments: RmArguments) -
     let ids = if arguments.all { live_ids(client).await? } else { arguments.ids };
     // Of all sandboxes there may be one only.
     let form = match format {
-        OutputFormat::Json if arguments.all => Form::Array,
-        format => Form::of(format, ids.len()),
+        OutputFormat::Json if arguments.all => BatchForm::Array,
+        format => BatchForm::of(format, ids.len()),
     };
     let terminated_before = RefCell::new(Vec::new());
     let code = for_each(&ids, form, async |id: &String| {

@@ -19,7 +19,7 @@ use super::session::{self, SessionEnd, TerminalOptions};
 use super::variables::variables;
 use super::volume::CopiedVolume;
 use crate::cli::RunArguments;
-use crate::failure::{Failure, SBX_FAILURE};
+use crate::failure::{PrintedError, SBX_FAILURE};
 use crate::interrupt::Interrupt;
 use crate::output::OutputFormat;
 
@@ -133,7 +133,7 @@ async fn copy_volumes_out(
             biased;
             _ = interrupt.first() => return Ok(code),
             copied = volume.copy_out(sandbox) => if let Err(error) = copied {
-                Failure(&error).print();
+                PrintedError(&error).print();
                 if code == ExitCode::SUCCESS {
                     code = ExitCode::from(SBX_FAILURE);
                 }
@@ -148,11 +148,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, SbxCommand};
 
     fn lifetime_of(words: &[&str]) -> u64 {
         let words = [&["sbx", "run", "img"], words, &["--", "true"]].concat();
-        let Command::Run(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!() };
+        let SbxCommand::Run(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!() };
         lifetime(&arguments).as_secs()
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::{Client, SnapshotView};
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use super::snapshot_names::only_snapshot;
 use crate::cli::SnapshotCommand;
 use crate::output::OutputFormat;
@@ -34,7 +34,7 @@ pub async fn snapshot(client: &Client, format: OutputFormat, command: SnapshotCo
             format.print(&found, |paint| render(&found, base::unix_ms(), paint))
         }
         SnapshotCommand::Rm { ids } => {
-            for_each(&ids, Form::of(format, ids.len()), async |id: &String| {
+            for_each(&ids, BatchForm::of(format, ids.len()), async |id: &String| {
                 let id = only_snapshot(client, id).await?;
                 let deleted = client.delete_snapshot(&id).await?;
                 ItemResult::new(id, deleted).map(Some)

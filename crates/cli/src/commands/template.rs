@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use sandboxd_client::{Client, TemplateId, TemplateState, TemplateView};
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use super::build::{self, LogDisplay};
 use crate::cli::TemplateCommand;
 use crate::output::{self, OutputFormat};
@@ -31,14 +31,14 @@ pub async fn template(client: &Client, format: OutputFormat, command: TemplateCo
             Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         TemplateCommand::Cancel { ids } => {
-            for_each(&ids, Form::of(format, ids.len()), async |id: &String| {
+            for_each(&ids, BatchForm::of(format, ids.len()), async |id: &String| {
                 ItemResult::new(id, client.cancel_template(id).await?).map(Some)
             })
             .await
         }
         TemplateCommand::Rm { ids } => {
             let ids = with_versions(client, ids).await?;
-            for_each(&ids, Form::of(format, ids.len()), async |id: &String| {
+            for_each(&ids, BatchForm::of(format, ids.len()), async |id: &String| {
                 ItemResult::new(id, client.delete_template(id).await?).map(Some)
             })
             .await

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::TimeoutArguments;
 use crate::output::OutputFormat;
 
@@ -15,7 +15,7 @@ pub async fn timeout(
     arguments: &TimeoutArguments,
 ) -> Result<ExitCode> {
     let TimeoutArguments { timeout, ids } = arguments;
-    for_each(ids, Form::of(format, ids.len()), async |id: &String| {
+    for_each(ids, BatchForm::of(format, ids.len()), async |id: &String| {
         let view = client.find(id).await?.set_timeout(*timeout).await?;
         ItemResult::new(id, view).map(Some)
     })

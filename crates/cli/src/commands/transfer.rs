@@ -13,7 +13,7 @@ use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files, Sand
 use tokio::io::AsyncWriteExt;
 
 use crate::failure::NoDirectory;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 
 /// A source or destination.
 pub enum Location {
@@ -69,21 +69,21 @@ pub struct Copied {
 }
 
 /// An opened source.
-pub enum Source {
+pub enum CopySource {
     File {
         name: Option<OsString>,
         size: Option<u64>,
         mode: Option<u32>,
-        content: Content,
+        content: CopyContent,
     },
     /// Without a name, only its contents are copied.
     Directory {
         name: Option<OsString>,
-        content: Content,
+        content: CopyContent,
     },
 }
 
-pub enum Content {
+pub enum CopyContent {
     Here(PathBuf),
     Stdin,
     Inside(Files, PathBuf),
@@ -91,27 +91,27 @@ pub enum Content {
     FileInside(Files, PathBuf, Box<FileEntry>),
 }
 
-impl Source {
+impl CopySource {
     pub async fn find(location: Location) -> Result<Self> {
         match location {
             Location::Stream => {
-                Ok(Self::File { name: None, size: None, mode: None, content: Content::Stdin })
+                Ok(Self::File { name: None, size: None, mode: None, content: CopyContent::Stdin })
             }
             Location::Here(path) => {
                 let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
                 if found.is_dir() {
                     let name = name(&path);
-                    return Ok(Self::Directory { name, content: Content::Here(path) });
+                    return Ok(Self::Directory { name, content: CopyContent::Here(path) });
                 }
                 let size = found.is_file().then_some(found.len());
                 let (name, mode) = (name(&path), Some(found.permissions().mode() & 0o777));
-                Ok(Self::File { name, size, mode, content: Content::Here(path) })
+                Ok(Self::File { name, size, mode, content: CopyContent::Here(path) })
             }
             Location::Inside(files, path) => {
                 let found = files.stat_target(&path).await?;
                 let name = name(&path);
                 if found.is_directory {
-                    return Ok(Self::Directory { name, content: Content::Inside(files, path) });
+                    return Ok(Self::Directory { name, content: CopyContent::Inside(files, path) });
                 }
                 let mode = u32::from_str_radix(&found.mode, 8).ok().map(|mode| mode & 0o777);
                 let size = Some(found.size_bytes);
@@ -119,7 +119,7 @@ impl Source {
                     name,
                     size,
                     mode,
-                    content: Content::FileInside(files, path, Box::new(found)),
+                    content: CopyContent::FileInside(files, path, Box::new(found)),
                 })
             }
         }
@@ -135,9 +135,9 @@ impl Source {
     }
 
     /// Copies to the destination.
-    pub async fn copy(self, to: Location, progress: &Progress) -> Result<Copied> {
+    pub async fn copy(self, to: Location, progress: &ProgressLine) -> Result<Copied> {
         match (self, to) {
-            (Self::File { content: Content::Stdin, .. }, Location::Inside(files, path)) => {
+            (Self::File { content: CopyContent::Stdin, .. }, Location::Inside(files, path)) => {
                 copy_stdin(&files, &path, progress).await
             }
             (Self::File { name, mode, content, .. }, Location::Inside(files, path)) => {
@@ -161,15 +161,15 @@ impl Source {
             (Self::Directory { name, content }, Location::Here(path)) => {
                 let path = here(path, name.as_deref());
                 ensure!(!path.exists() || path.is_dir(), "{} is not a directory", path.display());
-                let Content::Inside(files, from) = content else { return no_sandbox_path() };
+                let CopyContent::Inside(files, from) = content else { return no_sandbox_path() };
                 let stream = files.pack(from).stream().await?.on_progress(progress.callback());
                 let unpacked = stream.unpack_to(path).await?;
                 Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
             }
-            (Self::File { content: Content::FileInside(files, from, _), .. }, Location::Stream) => {
+            (Self::File { content: CopyContent::FileInside(files, from, _), .. }, Location::Stream) => {
                 print(files.read(from).stream().await?.on_progress(progress.callback())).await
             }
-            (Self::Directory { name, content: Content::Inside(files, from) }, Location::Stream) => {
+            (Self::Directory { name, content: CopyContent::Inside(files, from) }, Location::Stream) => {
                 let archive = files.pack(&from).stream().await?.on_progress(progress.callback());
                 match name {
                     Some(name) => print(archive.below(name, &files.stat_target(&from).await?)).await,
@@ -185,9 +185,9 @@ fn no_sandbox_path<T>() -> Result<T> {
     bail!("neither path is in a sandbox; write SANDBOX:PATH")
 }
 
-impl Content {
+impl CopyContent {
     /// The content of a file as a request body.
-    async fn body(self, progress: &Progress) -> Result<FileBody> {
+    async fn body(self, progress: &ProgressLine) -> Result<FileBody> {
         let body = match self {
             Self::Here(path) => FileBody::file(path),
             Self::Stdin => FileBody::reader(tokio::io::stdin()),
@@ -199,7 +199,7 @@ impl Content {
     }
 
     /// The content of a directory as a tar archive.
-    async fn archive(self, progress: &Progress) -> Result<FileBody> {
+    async fn archive(self, progress: &ProgressLine) -> Result<FileBody> {
         let body = match self {
             Self::Here(path) => FileBody::directory(path),
             Self::Stdin => FileBody::reader(tokio::io::stdin()),
@@ -210,7 +210,7 @@ impl Content {
         Ok(body.on_progress(progress.callback()))
     }
 
-    async fn into_file(self, path: &Path, progress: &Progress) -> Result<Copied> {
+    async fn into_file(self, path: &Path, progress: &ProgressLine) -> Result<Copied> {
         let Self::FileInside(files, from, found) = self else { return no_sandbox_path() };
         let stream = files.read(from).stream().await?.on_progress(progress.callback());
         let bytes = stream.to_copy(path, &found).await?;
@@ -219,17 +219,17 @@ impl Content {
 }
 
 /// Unpacks standard input into an existing directory, and writes it to a file otherwise.
-async fn copy_stdin(files: &Files, path: &Path, progress: &Progress) -> Result<Copied> {
+async fn copy_stdin(files: &Files, path: &Path, progress: &ProgressLine) -> Result<Copied> {
     let is_directory = match files.stat_target(path).await {
         Ok(found) => found.is_directory,
         Err(error) if error.code() == Code::FileNotFound => false,
         Err(error) => return Err(error.into()),
     };
     if is_directory {
-        let unpacked = files.unpack(path, Content::Stdin.archive(progress).await?).await?;
+        let unpacked = files.unpack(path, CopyContent::Stdin.archive(progress).await?).await?;
         return Ok(Copied { files: unpacked.files, bytes: unpacked.bytes });
     }
-    let written = files.write(path, Content::Stdin.body(progress).await?).await;
+    let written = files.write(path, CopyContent::Stdin.body(progress).await?).await;
     let written = written.map_err(|error| NoDirectory::explain(error, path))?;
     Ok(Copied { files: 1, bytes: written.size_bytes })
 }

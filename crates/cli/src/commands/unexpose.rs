@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::batch::{Form, ItemResult, for_each};
+use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::UnexposeArguments;
 use crate::output::OutputFormat;
 
@@ -15,7 +15,7 @@ pub async fn unexpose(
     arguments: &UnexposeArguments,
 ) -> Result<ExitCode> {
     let sandbox = client.find(&arguments.id).await?;
-    for_each(&arguments.ports, Form::of(format, arguments.ports.len()), async |port: &u16| {
+    for_each(&arguments.ports, BatchForm::of(format, arguments.ports.len()), async |port: &u16| {
         let closed = sandbox.close_port(*port).await?;
         ItemResult::new(closed.port, &closed).map(Some)
     })

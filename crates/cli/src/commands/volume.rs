@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use sandboxd_client::{FileBody, Sandbox, UploadRecord};
 
 use crate::cli::Volume;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 
 /// A volume that is in the sandbox.
 pub struct CopiedVolume<'a> {
@@ -91,7 +91,7 @@ impl<'a> CopiedVolume<'a> {
     }
 }
 
-fn progress_of(volume: &Volume, size: Option<u64>) -> Progress {
+fn progress_of(volume: &Volume, size: Option<u64>) -> ProgressLine {
     let name = volume.local.file_name().unwrap_or(volume.local.as_os_str());
-    Progress::new(&name.to_string_lossy(), size)
+    ProgressLine::new(&name.to_string_lossy(), size)
 }

@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use api::FileEntry;
 use tar::{Archive, Builder, Entry, EntryType, Header};
 
-use super::bounded::{Allowance, Bounded};
+use super::bounded::{Allowance, BoundedReader};
 use super::pieces::rewritten;
 use super::placement::Attributes;
 use super::read::FileStream;
@@ -53,7 +53,7 @@ fn put_below(
     // As tar and Docker do, the name of a directory ends with a slash.
     builder.append_data(&mut top, name.join(""), io::empty())?;
     let allowance = Allowance::new();
-    let mut archive = Archive::new(Bounded::new(from, &allowance));
+    let mut archive = Archive::new(BoundedReader::new(from, &allowance));
     let mut entries = archive.entries()?;
     let mut before = 0;
     while let (Some(entry), _) = allowance.head(before, || entries.next()) {

@@ -15,7 +15,7 @@ const HEAD: u64 = 3 * (LONGEST + 1024) + 1024;
 pub struct Allowance(Rc<Cell<u64>>);
 
 /// A reader with a limit.
-pub struct Bounded<R> {
+pub struct BoundedReader<R> {
     from: R,
     allowance: Allowance,
 }
@@ -35,13 +35,13 @@ impl Allowance {
     }
 }
 
-impl<R> Bounded<R> {
+impl<R> BoundedReader<R> {
     pub fn new(from: R, allowance: &Allowance) -> Self {
         Self { from, allowance: allowance.clone() }
     }
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.allowance.0.get();
         if left == 0 && !into.is_empty() {

@@ -9,7 +9,7 @@ use super::Files;
 use crate::Result;
 use crate::item_stream::ItemStream;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
-use crate::transport::Call;
+use crate::transport::ApiCall;
 
 impl Files {
     /// Lists a directory, sorted by name.
@@ -90,7 +90,7 @@ impl ListFiles {
 
     async fn request<T: DeserializeOwned>(&self, range: PageRange) -> Result<T> {
         let url = self.files.url("/list", &[("path", &self.path)], &format!("&{range}"));
-        let list = self.files.sandbox.json(Call::get(url)).await;
+        let list = self.files.sandbox.json(ApiCall::get(url)).await;
         list.map_err(|error| self.files.failed("list", &self.path, error))
     }
 }

@@ -13,10 +13,10 @@ use api::Unpacked;
 use tar::{Archive, Entry, EntryType};
 use tempfile::{NamedTempFile, TempPath};
 
-use super::bounded::{Allowance, Bounded};
+use super::bounded::{Allowance, BoundedReader};
 use super::local_tree::LocalTree;
 use super::placement::{self, Attributes};
-use super::state::{Content, DigestReader, EntryState, Merge, PERMISSIONS, Sent, SentEntries, merge};
+use super::state::{ContentId, DigestReader, EntryState, Merge, PERMISSIONS, Sent, SentEntries, merge};
 use super::tree::{Faults, MOST_CLOSED, OWN_ALL, pass};
 
 /// Content up to this size is compared in memory, so that an unchanged file causes no write.
@@ -27,7 +27,7 @@ static ABSENT: EntryState = EntryState::Absent;
 /// Merges the archive of a directory.
 pub fn merge_archive(archive: &mut impl Read, root: &Path, sent: &SentEntries) -> io::Result<Unpacked> {
     let allowance = Allowance::new();
-    let mut archive = Archive::new(Bounded::new(archive, &allowance));
+    let mut archive = Archive::new(BoundedReader::new(archive, &allowance));
     let mut merger = Merger::new(root, sent);
     let mut entries = archive.entries()?;
     let mut before = 0;
@@ -241,7 +241,7 @@ impl<'a> Merger<'a> {
 
 /// The content of a file in a sandbox: in memory, or if it is large in a file.
 struct Received {
-    content: Content,
+    content: ContentId,
     buffer: Vec<u8>,
     file: Option<NamedTempFile>,
 }

@@ -9,7 +9,7 @@ use hyper::Method;
 use super::pieces::read_in_thread;
 use super::{FileBody, FileStream, Files, awaited, tree};
 use crate::retry::Safety;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 use crate::{Error, Result};
 
 impl Files {
@@ -72,7 +72,7 @@ impl Pack {
     /// # Ok(()) });
     /// ```
     pub async fn stream(self) -> Result<FileStream> {
-        let call = Call::get(self.files.url("/tar", &[("path", &self.path)], "")).accept("*/*");
+        let call = ApiCall::get(self.files.url("/tar", &[("path", &self.path)], "")).accept("*/*");
         let answer = self.files.sandbox.stream(call).await;
         let answer = answer.map_err(|error| self.files.failed("pack", &self.path, error))?;
         let stream = FileStream::new(&self.files, "pack", &self.path, answer);
@@ -143,7 +143,7 @@ impl Unpack {
     async fn send(self) -> Result<Unpacked> {
         let url = self.files.url("/tar", &[("path", &self.path)], "");
         // Unpacking twice has the same result.
-        let call = Call::new(Method::PUT, url, Safety::Repeatable)
+        let call = ApiCall::new(Method::PUT, url, Safety::Repeatable)
             .payload(self.archive.into_payload(), "application/x-tar");
         let unpacked = self.files.sandbox.json::<Unpacked>(call).await;
         let unpacked = unpacked.map_err(|error| self.files.failed("unpack", &self.path, error))?;

@@ -78,10 +78,11 @@ impl Write for Writer {
 /// Passes a stream to `read` in a thread. Returns the result of `read`, or the error of the stream.
 pub async fn read_in_thread<T: Send + 'static, E: Send + 'static>(
     mut pieces: BoxStream<'static, Result<Bytes, E>>,
-    read: impl FnOnce(&mut Reader) -> io::Result<T> + Send + 'static,
+    read: impl FnOnce(&mut PieceReader) -> io::Result<T> + Send + 'static,
 ) -> Result<io::Result<T>, E> {
     let (to, received) = mpsc::channel(WAITING);
-    let working = tokio::task::spawn_blocking(move || read(&mut Reader { piece: Bytes::new(), received }));
+    let working =
+        tokio::task::spawn_blocking(move || read(&mut PieceReader { piece: Bytes::new(), received }));
     let mut fault = None;
     while let Some(piece) = pieces.next().await {
         let sent = match piece {
@@ -105,7 +106,7 @@ pub async fn read_in_thread<T: Send + 'static, E: Send + 'static>(
 /// The chunks that `rewrite` writes in a thread, while it reads those of a stream.
 pub fn rewritten<E: Send + 'static>(
     pieces: BoxStream<'static, Result<Bytes, E>>,
-    rewrite: impl FnOnce(&mut Reader, &mut Writer) -> io::Result<()> + Send + 'static,
+    rewrite: impl FnOnce(&mut PieceReader, &mut Writer) -> io::Result<()> + Send + 'static,
     fault: fn(io::Error) -> E,
 ) -> BoxStream<'static, Result<Bytes, E>> {
     let (pieces_to, mut received) = mpsc::channel(WAITING);
@@ -128,12 +129,12 @@ pub fn rewritten<E: Send + 'static>(
 }
 
 /// Reads the chunks of a channel.
-pub struct Reader {
+pub struct PieceReader {
     piece: Bytes,
     received: mpsc::Receiver<Option<Bytes>>,
 }
 
-impl Read for Reader {
+impl Read for PieceReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
             match self.received.blocking_recv() {

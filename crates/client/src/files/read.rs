@@ -20,7 +20,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::Files;
 use super::placement::{self, Attributes};
-use crate::transport::{Call, request_id};
+use crate::transport::{ApiCall, request_id};
 use crate::{Error, Result};
 
 /// The service gives up on a silent sandbox after a minute.
@@ -115,7 +115,7 @@ impl Read {
     /// # Ok(()) });
     /// ```
     pub async fn stream(self) -> Result<FileStream> {
-        let mut call = Call::get(self.files.url("", &[("path", &self.path)], "")).accept("*/*");
+        let mut call = ApiCall::get(self.files.url("", &[("path", &self.path)], "")).accept("*/*");
         if let Some(range) = &self.range {
             call = call.header("range", range)?;
         }
@@ -297,7 +297,7 @@ impl FileStream {
 
     async fn save(mut self, local: &Path, attributes: Option<Attributes>) -> Result<u64> {
         let fault = |error: io::Error| Error::local(local, error);
-        let destination = Destination::find(local, attributes).map_err(fault)?;
+        let destination = DownloadFile::find(local, attributes).map_err(fault)?;
         let mut file = tokio::fs::File::from_std(destination.open().map_err(fault)?);
         let mut bytes = 0;
         while let Some(piece) = self.try_next().await? {
@@ -341,14 +341,14 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>> {
 }
 
 /// The destination of a download.
-enum Destination {
+enum DownloadFile {
     /// A temporary file until it is complete; removed on drop.
     Beside(tempfile::NamedTempFile, PathBuf),
     /// A device or FIFO.
     Through(PathBuf),
 }
 
-impl Destination {
+impl DownloadFile {
     /// The permissions are those of the file that is replaced, unless it gets others when it is complete.
     fn find(local: &Path, attributes: Option<Attributes>) -> io::Result<Self> {
         let (path, replaced) = match std::fs::metadata(local) {

@@ -35,12 +35,12 @@ use crate::{Error, Result};
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct UploadRecord {
-    upload: Arc<Mutex<Option<Upload>>>,
+    upload: Arc<Mutex<Option<RecordedUpload>>>,
 }
 
 /// The entries of an upload, and the local directory that has them.
 #[derive(Debug, Clone)]
-struct Upload {
+struct RecordedUpload {
     root: PathBuf,
     sent: SentEntries,
 }
@@ -70,7 +70,7 @@ impl UploadRecord {
         let (record, root) = (self.clone(), path.into());
         FileBody::written(move |to| {
             let sent = archive::pack_recorded(&root, to)?;
-            record.store(Upload { root: root.clone(), sent });
+            record.store(RecordedUpload { root: root.clone(), sent });
             Ok(())
         })
     }
@@ -98,19 +98,22 @@ impl UploadRecord {
             io::copy(&mut content, to).map_err(name)?;
             let sent = Sent { state: EntryState::File(content.content()), mode };
             if let (Some(root), Some(name)) = (path.parent(), path.file_name()) {
-                record.store(Upload { root: root.into(), sent: SentEntries::from([(name.into(), sent)]) });
+                record.store(RecordedUpload {
+                    root: root.into(),
+                    sent: SentEntries::from([(name.into(), sent)]),
+                });
             }
             Ok(())
         })
     }
 
     /// Replaces the record of an earlier attempt.
-    fn store(&self, upload: Upload) {
+    fn store(&self, upload: RecordedUpload) {
         *self.upload.lock().unwrap_or_else(PoisonError::into_inner) = Some(upload);
     }
 
     /// Fails before the upload.
-    fn upload(&self) -> Result<Upload> {
+    fn upload(&self) -> Result<RecordedUpload> {
         let upload = self.upload.lock().unwrap_or_else(PoisonError::into_inner).clone();
         upload.ok_or_else(|| Error::local_content("the record is empty: nothing was uploaded"))
     }
@@ -135,7 +138,7 @@ impl FileStream {
     /// # Ok(()) });
     /// ```
     pub async fn merge_directory(self, record: &UploadRecord) -> Result<Unpacked> {
-        let Upload { root, sent } = record.upload()?;
+        let RecordedUpload { root, sent } = record.upload()?;
         let local = root.clone();
         let pieces = self.into_pieces();
         let merged =
@@ -160,7 +163,7 @@ impl FileStream {
     /// # Ok(()) });
     /// ```
     pub async fn merge_file(self, record: &UploadRecord, entry: &FileEntry) -> Result<Unpacked> {
-        let Upload { root, sent } = record.upload()?;
+        let RecordedUpload { root, sent } = record.upload()?;
         let (local, attributes) = (root.clone(), Attributes::of(entry));
         let size = self.length().unwrap_or(entry.size_bytes);
         let pieces = self.into_pieces();

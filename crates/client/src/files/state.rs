@@ -16,7 +16,7 @@ pub const PERMISSIONS: u32 = 0o777;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryState {
     Absent,
-    File(Content),
+    File(ContentId),
     Link(PathBuf),
     Directory,
     /// A device, a FIFO or a socket.
@@ -25,7 +25,7 @@ pub enum EntryState {
 
 /// Identifies the content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Content {
+pub struct ContentId {
     size: u64,
     digest: [u8; 32],
 }
@@ -97,8 +97,8 @@ impl<R> DigestReader<R> {
     }
 
     /// The content that was read.
-    pub fn content(self) -> Content {
-        Content { size: self.size, digest: self.digest.finalize().into() }
+    pub fn content(self) -> ContentId {
+        ContentId { size: self.size, digest: self.digest.finalize().into() }
     }
 }
 

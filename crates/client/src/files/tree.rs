@@ -6,7 +6,7 @@ use std::path::Path;
 use api::Unpacked;
 use tar::{Archive, Entry, EntryType};
 
-use super::bounded::{Allowance, Bounded};
+use super::bounded::{Allowance, BoundedReader};
 use crate::error::with_sources;
 
 /// The mode bits that the owner of a directory needs to create entries.
@@ -23,7 +23,7 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
     let path = dir.to_string_lossy().into_owned();
     let mut tally = Unpacked { path, files: 0, directories: 0, links: 0, skipped: 0, bytes: 0 };
     let allowance = Allowance::new();
-    let mut archive = Archive::new(Bounded::new(archive, &allowance));
+    let mut archive = Archive::new(BoundedReader::new(archive, &allowance));
     archive.set_preserve_mtime(true);
     // Read-only directories get their mode last.
     let (mut directories, mut closed_bytes, mut faults) = (Vec::new(), 0, Faults::default());

@@ -5,8 +5,8 @@ use std::path::Path;
 use api::FileChange;
 
 use super::Files;
-use crate::stream::Source;
-use crate::transport::Call;
+use crate::stream::EventSource;
+use crate::transport::ApiCall;
 use crate::{Error, Result};
 
 /// What a [`FileWatch`] delivers.
@@ -32,7 +32,7 @@ pub enum WatchEvent {
 /// # Ok(()) });
 /// ```
 pub struct FileWatch {
-    source: Source,
+    source: EventSource,
     is_over: bool,
 }
 
@@ -47,9 +47,9 @@ impl Files {
     pub async fn watch(&self, path: impl AsRef<Path>, recursive: bool) -> Result<FileWatch> {
         let more = if recursive { "&recursive=true" } else { "" };
         let call =
-            Call::get(self.url("/watch", &[("path", path.as_ref())], more)).accept("text/event-stream");
+            ApiCall::get(self.url("/watch", &[("path", path.as_ref())], more)).accept("text/event-stream");
         let response = self.sandbox.stream(call).await.map_err(|error| self.sandbox.failed(error))?;
-        let mut watch = FileWatch { source: Source::new(response), is_over: false };
+        let mut watch = FileWatch { source: EventSource::new(response), is_over: false };
         let first = watch.source.next().await?;
         match first {
             Some(event) if event.name == "ready" => Ok(watch),

@@ -8,7 +8,7 @@ use hyper::Method;
 use super::{FileBody, Files, awaited, mode};
 use crate::Result;
 use crate::retry::Safety;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 
 impl Files {
     /// Writes a file of any size, atomically: an existing file is replaced when the upload is complete, and is unchanged if it fails.
@@ -74,7 +74,7 @@ impl Write {
         }
         let url = self.files.url("", &[("path", &self.path)], &more);
         // Writing twice has the same result.
-        let call = Call::new(Method::PUT, url, Safety::Repeatable)
+        let call = ApiCall::new(Method::PUT, url, Safety::Repeatable)
             .payload(self.content.into_payload(), "application/octet-stream");
         let written = self.files.sandbox.json::<FileEntry>(call).await;
         let entry = written.map_err(|error| self.files.failed("write", &self.path, error))?;

@@ -45,7 +45,7 @@ impl ChangingList {
 
 /// Reads the list to its end and returns its items and the requests. The changes happen before the request with their index.
 fn read(list: &mut ChangingList, page_size: u32, changes: &[(usize, Change)]) -> (Vec<u32>, Vec<PageRange>) {
-    let (mut position, mut found, mut requests) = (Position::new(page_size), Vec::new(), Vec::new());
+    let (mut position, mut found, mut requests) = (ListPosition::new(page_size), Vec::new(), Vec::new());
     while let Some(range) = position.next {
         assert!(requests.len() < 1000, "it does not end: {requests:?}");
         let due = changes.iter().filter(|(request, _)| *request == requests.len());
@@ -116,7 +116,7 @@ fn going_far_back_takes_few_requests() {
 
 #[test]
 fn pages_of_one_item_do_not_keep_from_the_end() {
-    let (mut position, mut found) = (Position::new(2), Vec::new());
+    let (mut position, mut found) = (ListPosition::new(2), Vec::new());
     for request in 0..10_000 {
         assert!(request < 9_999, "{found:?}");
         let Some(range) = position.next else { break };
@@ -130,7 +130,7 @@ fn pages_of_one_item_do_not_keep_from_the_end() {
 
 #[test]
 fn an_unstable_order_does_not_keep_from_the_end() {
-    let (mut position, mut unknown) = (Position::new(2), 0..40);
+    let (mut position, mut unknown) = (ListPosition::new(2), 0..40);
     for request in 0..10_000 {
         assert!(request < 9_999);
         let Some(range) = position.next else { break };

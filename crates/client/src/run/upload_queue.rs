@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::uploader::{Batch, EventSink, Message, upload};
 use crate::retry::Safety;
-use crate::transport::{Call, Transport};
+use crate::transport::{ApiCall, Transport};
 use crate::{Error, Result};
 
 /// Capacity of the queue, in events.
@@ -75,7 +75,7 @@ struct Service {
 
 impl EventSink for Service {
     async fn send(&self, batch: &Batch) -> Result<()> {
-        let call = Call::new(Method::POST, &self.path, Safety::Repeatable).json(&batch.events)?;
+        let call = ApiCall::new(Method::POST, &self.path, Safety::Repeatable).json(&batch.events)?;
         self.transport.json::<EventsRecorded>(call.key(&batch.key)?).await.map(drop)
     }
 }

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::files::FileBody;
 use crate::millis::ms;
 use crate::retry::Safety;
-use crate::transport::Call;
+use crate::transport::ApiCall;
 use crate::{Result, ids};
 
 const DOCKERFILE: &str = "Dockerfile";
@@ -291,7 +291,7 @@ impl BuildTemplate {
         }
         let key = self.key.unwrap_or_else(|| ids::random_id("tpl_"));
         let call =
-            Call::new(Method::POST, "/v1/templates", Safety::Repeatable).json(&self.body)?.key(&key)?;
+            ApiCall::new(Method::POST, "/v1/templates", Safety::Repeatable).json(&self.body)?.key(&key)?;
         self.client.transport().json(call).await
     }
 }

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::client::Client;
 use crate::item_stream::ItemStream;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
-use crate::transport::{Call, encoded};
+use crate::transport::{ApiCall, encoded};
 
 impl Client {
     /// Lists templates and builds, newest first.
@@ -114,7 +114,7 @@ impl Templates {
     /// ```
     pub async fn page(&self, offset: u64) -> Result<TemplateList> {
         let range = PageRange { offset, limit: self.page_size };
-        self.client.transport().json(Call::get(self.path(range))).await
+        self.client.transport().json(ApiCall::get(self.path(range))).await
     }
 
     /// Returns all templates. If templates are built or deleted meanwhile, all others are returned once.
@@ -172,6 +172,6 @@ impl PagedQuery for Templates {
     }
 
     async fn fetch(&self, range: PageRange) -> Result<Page<TemplateView>> {
-        self.client.transport().json(Call::get(self.path(range))).await
+        self.client.transport().json(ApiCall::get(self.path(range))).await
     }
 }

@@ -13,8 +13,8 @@ use super::path_of;
 use crate::client::Client;
 use crate::reattach::passes;
 use crate::sse::Event;
-use crate::stream::Source;
-use crate::transport::Call;
+use crate::stream::EventSource;
+use crate::transport::ApiCall;
 use crate::{Error, Result};
 
 /// Limit for reconnecting without success.
@@ -75,7 +75,7 @@ impl Client {
     /// ```
     pub fn template_log(&self, id: &str) -> BuildLog {
         let path = path_of(id, "/logs");
-        let begin = State { client: self.clone(), path, last_id: None, source: None, over: false };
+        let begin = LogState { client: self.clone(), path, last_id: None, source: None, over: false };
         let events = try_unfold(begin, |mut state| async move {
             let output = state.next().await?;
             Ok(output.map(|output| (output, state)))
@@ -112,15 +112,15 @@ impl Stream for BuildLog {
     }
 }
 
-struct State {
+struct LogState {
     client: Client,
     path: String,
     last_id: Option<String>,
-    source: Option<Source>,
+    source: Option<EventSource>,
     over: bool,
 }
 
-impl State {
+impl LogState {
     async fn next(&mut self) -> Result<Option<BuildOutput>> {
         let mut away: Option<Instant> = None;
         let mut wait = FIRST_WAIT;
@@ -160,12 +160,12 @@ impl State {
         }
     }
 
-    async fn open(&self) -> Result<Source> {
-        let mut call = Call::get(&self.path).accept("text/event-stream");
+    async fn open(&self) -> Result<EventSource> {
+        let mut call = ApiCall::get(&self.path).accept("text/event-stream");
         if let Some(last_id) = &self.last_id {
             call = call.after(last_id)?;
         }
-        Ok(Source::new(self.client.transport().stream(call).await?))
+        Ok(EventSource::new(self.client.transport().stream(call).await?))
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Envelope {
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct DnsReply {
     pub code: ResponseCode,
     pub answers: Vec<Record>,
     pub soa: Option<Record>,
@@ -50,7 +50,7 @@ pub struct Reply {
     pub why: Option<(u16, String)>,
 }
 
-impl Reply {
+impl DnsReply {
     pub fn of(code: ResponseCode) -> Self {
         Self { code, answers: Vec::new(), soa: None, why: None }
     }
@@ -83,7 +83,7 @@ pub fn read(bytes: &[u8]) -> ParsedMessage {
         query: query.clone(),
     };
     if edns.is_some_and(|edns| edns.version() != 0) {
-        return ParsedMessage::Invalid(Box::new(envelope.message(Reply::of(ResponseCode::BADVERS))));
+        return ParsedMessage::Invalid(Box::new(envelope.message(DnsReply::of(ResponseCode::BADVERS))));
     }
     ParsedMessage::Question(
         Question { name: query.name, kind: query.query_type, class: query.query_class },
@@ -108,7 +108,7 @@ impl Envelope {
 
     /// The answer in at most `room` bytes. If records do not fit, the answer is marked as truncated, so that the
     /// client retries over TCP; some clients cannot, so as many records as fit are included.
-    pub fn encode_reply(&self, reply: Reply, room: usize) -> Option<Vec<u8>> {
+    pub fn encode_reply(&self, reply: DnsReply, room: usize) -> Option<Vec<u8>> {
         let mut message = self.message(reply);
         loop {
             match message.to_vec() {
@@ -124,7 +124,7 @@ impl Envelope {
         }
     }
 
-    fn message(&self, reply: Reply) -> Message {
+    fn message(&self, reply: DnsReply) -> Message {
         let mut message = Message::new(self.metadata.id, MessageType::Response, OpCode::Query);
         message.metadata = answering(&self.metadata, reply.code);
         // The client's spelling, for records of the name itself too.

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use super::PORT;
 use super::decision::{Decision, decide, plain};
-use super::message::{Question, Reply};
+use super::message::{DnsReply, Question};
 use crate::parts::Parts;
-use crate::refusals::{Reason, Target};
+use crate::refusals::{Reason, RefusedTarget};
 use crate::registry::Guest;
-use crate::resolver::{Failure, Records};
+use crate::resolver::{Records, ResolveFailure};
 use crate::transport::Transport;
 
 /// Time to live, in seconds, of this server's own records.
@@ -29,21 +29,21 @@ const BLOCKED: u16 = 15;
 const NETWORK_ERROR: u16 = 23;
 
 /// Answers one question of a sandbox.
-pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transport: Transport) -> Reply {
+pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transport: Transport) -> DnsReply {
     let policy = guest.rules();
     match decide(question, &policy, &guest.id.host_name()) {
-        Decision::Refused => Reply::of(ResponseCode::Refused),
-        Decision::NotImplemented => Reply::of(ResponseCode::NotImp),
+        Decision::Refused => DnsReply::of(ResponseCode::Refused),
+        Decision::NotImplemented => DnsReply::of(ResponseCode::NotImp),
         Decision::NotAllowed => refuse(parts, guest, question, transport, Reason::NotAllowed),
         Decision::Localhost => {
             let own = own_record(question, RData::A(Ipv4Addr::LOCALHOST.into()));
-            Reply { answers: vec![own], ..Reply::of(ResponseCode::NoError) }
+            DnsReply { answers: vec![own], ..DnsReply::of(ResponseCode::NoError) }
         }
         Decision::NoSuchName => negative_reply(question, ResponseCode::NXDomain),
         Decision::NoData => negative_reply(question, ResponseCode::NoError),
         Decision::Something => {
             let own = own_record(question, RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new())));
-            Reply { answers: vec![own], ..Reply::of(ResponseCode::NoError) }
+            DnsReply { answers: vec![own], ..DnsReply::of(ResponseCode::NoError) }
         }
         Decision::Addresses(name) => match parts.resolver.records(&name, RecordType::A).await {
             Ok(records) => match open(parts, guest, &name, records).await {
@@ -68,21 +68,27 @@ pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transpor
 }
 
 /// The answer if the name could not be resolved because of an upstream failure.
-pub fn failed() -> Reply {
-    Reply {
+pub fn failed() -> DnsReply {
+    DnsReply {
         why: Some((NETWORK_ERROR, "no answer from upstream".to_owned())),
-        ..Reply::of(ResponseCode::ServFail)
+        ..DnsReply::of(ResponseCode::ServFail)
     }
 }
 
 /// NXDOMAIN instead of REFUSED: C libraries treat REFUSED as a server error, retry, and return "temporary failure",
 /// which package managers retry for minutes; "no such name" is final. The extended error has the reason. There is no
 /// SOA, so that clients do not cache the answer across a policy change.
-fn refuse(parts: &Parts, guest: &Guest, question: &Question, transport: Transport, reason: Reason) -> Reply {
+fn refuse(
+    parts: &Parts,
+    guest: &Guest,
+    question: &Question,
+    transport: Transport,
+    reason: Reason,
+) -> DnsReply {
     let name = plain(&question.name).unwrap_or_else(|| question.name.to_ascii());
-    let target = Target { name: Some(name), address: None, port: PORT, transport };
+    let target = RefusedTarget { name: Some(name), address: None, port: PORT, transport };
     parts.refusals.report(&guest.id, target, reason);
-    Reply { why: Some((BLOCKED, reason.to_string())), ..Reply::of(ResponseCode::NXDomain) }
+    DnsReply { why: Some((BLOCKED, reason.to_string())), ..DnsReply::of(ResponseCode::NXDomain) }
 }
 
 fn unresolved(
@@ -90,13 +96,13 @@ fn unresolved(
     guest: &Guest,
     question: &Question,
     transport: Transport,
-    failure: &Failure,
-) -> Reply {
+    failure: &ResolveFailure,
+) -> DnsReply {
     match failure {
-        Failure::Closed(..) => refuse(parts, guest, question, transport, failure.reason()),
-        Failure::NoSuchName => negative_reply(question, ResponseCode::NXDomain),
-        Failure::NoAddress => negative_reply(question, ResponseCode::NoError),
-        Failure::Upstream(why) => {
+        ResolveFailure::Closed(..) => refuse(parts, guest, question, transport, failure.reason()),
+        ResolveFailure::NoSuchName => negative_reply(question, ResponseCode::NXDomain),
+        ResolveFailure::NoAddress => negative_reply(question, ResponseCode::NoError),
+        ResolveFailure::Upstream(why) => {
             tracing::debug!(id = %guest.id, name = %question.name, %why, "a name could not be resolved");
             failed()
         }
@@ -163,13 +169,13 @@ fn address(record: &Record) -> Option<Ipv4Addr> {
     }
 }
 
-fn found(records: Records) -> Reply {
+fn found(records: Records) -> DnsReply {
     let code = if records.exists { ResponseCode::NoError } else { ResponseCode::NXDomain };
-    Reply { answers: records.list, soa: records.soa, ..Reply::of(code) }
+    DnsReply { answers: records.list, soa: records.soa, ..DnsReply::of(code) }
 }
 
 /// The aliases only, with a negative answer for the addresses.
-fn without_addresses(question: &Question, mut records: Records) -> Reply {
+fn without_addresses(question: &Question, mut records: Records) -> DnsReply {
     let has_addresses = records.list.iter().any(|record| address(record).is_some());
     records.list.retain(|record| address(record).is_none());
     if has_addresses {
@@ -179,8 +185,8 @@ fn without_addresses(question: &Question, mut records: Records) -> Reply {
 }
 
 /// A negative answer of this server.
-fn negative_reply(question: &Question, code: ResponseCode) -> Reply {
-    Reply { soa: Some(own_soa(&question.name)), ..Reply::of(code) }
+fn negative_reply(question: &Question, code: ResponseCode) -> DnsReply {
+    DnsReply { soa: Some(own_soa(&question.name)), ..DnsReply::of(code) }
 }
 
 fn own_record(question: &Question, data: RData) -> Record {

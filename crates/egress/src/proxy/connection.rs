@@ -21,9 +21,9 @@ use super::first_lines::{FirstLine, RequestCheck};
 use super::handshake;
 use super::http;
 use super::preamble::{PREAMBLE_TIME, Preamble, Received};
-use super::session::{Session, Stop};
+use super::session::{ProxySession, Stop};
 use super::sniff::First;
-use super::splice::{End, copy_direction, copy_inspected, splice, write_all};
+use super::splice::{SpliceEnd, copy_direction, copy_inspected, splice, write_all};
 use super::wire::Wire;
 use crate::refusals::Reason;
 use crate::registry::{Connection, Passing};
@@ -33,14 +33,14 @@ use crate::verdict::{Flow, Verdict, may_server_speak_first};
 const SILENCE: Duration = Duration::from_millis(75);
 
 /// Serves a connection until it ends.
-pub async fn serve_connection(session: Session, client: TcpStream, mut permit: Permit) {
+pub async fn serve_connection(session: ProxySession, client: TcpStream, mut permit: Permit) {
     let session = Arc::new(session);
     if let Err(stop) = run(&session, Wire::new(client), &mut permit).await {
         session.report(stop);
     }
 }
 
-async fn run(session: &Arc<Session>, client: Wire, permit: &mut Permit) -> Result<(), Stop> {
+async fn run(session: &Arc<ProxySession>, client: Wire, permit: &mut Permit) -> Result<(), Stop> {
     let port = session.original.port();
     session.decide_opening().await?;
     let mut head = Preamble::default();
@@ -72,7 +72,7 @@ fn closed_without_data(client: &Wire) -> Result<(), Stop> {
 
 /// The client waits for the server to send first. The client's first bytes are still examined when they arrive.
 async fn server_first(
-    session: &Arc<Session>,
+    session: &Arc<ProxySession>,
     client: Wire,
     mut head: Preamble,
     permit: &mut Permit,
@@ -115,7 +115,7 @@ async fn server_first(
 
 /// Carries out the verdict. `connected` is the connection to the original destination, if there is one.
 async fn follow(
-    session: &Arc<Session>,
+    session: &Arc<ProxySession>,
     client: Wire,
     head: Preamble,
     first: &First,
@@ -177,7 +177,7 @@ fn flow_of(first: &First) -> Flow<'_> {
 async fn spliced(client: &Wire, server: &Wire, entered: &Connection) -> Result<(), Stop> {
     tokio::select! {
         end = splice(client, server) => {
-            if end == End::Closed {
+            if end == SpliceEnd::Closed {
                 client.state().set_close_normally();
                 server.state().set_close_normally();
             }

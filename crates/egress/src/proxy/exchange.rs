@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::authority::{filter_upgrade, requested_host};
 use super::body::{Busy, ForwardedBody};
-use super::session::{Session, Stop};
+use super::session::{ProxySession, Stop};
 use super::upstream::Upstream;
 use super::wire::{Readable, Wire, WireState};
 use crate::refusals::Reason;
@@ -30,11 +30,11 @@ pub struct NotForwarded;
 
 /// State shared by the requests of one connection.
 pub struct Exchange {
-    session: Arc<Session>,
+    session: Arc<ProxySession>,
     is_two: bool,
     client: Arc<WireState>,
     /// Set by the first request; the others use it.
-    route: AsyncMutex<Route>,
+    route: AsyncMutex<ExchangeRoute>,
     entered: OnceLock<Connection>,
     /// The first request has passed.
     pub first_request_passed: CancellationToken,
@@ -48,7 +48,7 @@ pub struct Exchange {
     is_upgraded: AtomicBool,
 }
 
-enum Route {
+enum ExchangeRoute {
     /// There may be a connection to the client's original destination.
     Unknown(Option<Wire>),
     Known {
@@ -64,12 +64,17 @@ enum Route {
 }
 
 impl Exchange {
-    pub fn new(session: Arc<Session>, is_two: bool, client: Arc<WireState>, connected: Option<Wire>) -> Self {
+    pub fn new(
+        session: Arc<ProxySession>,
+        is_two: bool,
+        client: Arc<WireState>,
+        connected: Option<Wire>,
+    ) -> Self {
         Self {
             session,
             is_two,
             client,
-            route: AsyncMutex::new(Route::Unknown(connected)),
+            route: AsyncMutex::new(ExchangeRoute::Unknown(connected)),
             entered: OnceLock::new(),
             first_request_passed: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -122,23 +127,23 @@ impl Exchange {
     pub async fn go_idle(&self) {
         self.has_sent_request.store(false, Ordering::Release);
         let mut route = self.route.lock().await;
-        if let Route::Known { name, upstream } = std::mem::replace(&mut *route, Route::Ended)
+        if let ExchangeRoute::Known { name, upstream } = std::mem::replace(&mut *route, ExchangeRoute::Ended)
             && let Some(wire) = upstream.into_idle().await
             && !self.server_closed.is_cancelled()
         {
-            *route = Route::Idle { name, wire };
+            *route = ExchangeRoute::Idle { name, wire };
         }
     }
 
     /// Waits until an idle server closes the connection, or sends something unrequested.
     pub async fn wait_readable(&self) {
         let mut route = self.route.lock().await;
-        if let Route::Idle { wire, .. } = &*route
+        if let ExchangeRoute::Idle { wire, .. } = &*route
             && wire.wait_readable().await == Readable::Ended
         {
             wire.state().set_close_normally();
         }
-        *route = Route::Ended;
+        *route = ExchangeRoute::Ended;
     }
 
     /// The server's socket after an upgrade.
@@ -146,8 +151,8 @@ impl Exchange {
         if !self.is_upgraded.load(Ordering::Acquire) {
             return None;
         }
-        match std::mem::replace(&mut *self.route.lock().await, Route::Ended) {
-            Route::Known { upstream, .. } => upstream.into_wire().await,
+        match std::mem::replace(&mut *self.route.lock().await, ExchangeRoute::Ended) {
+            ExchangeRoute::Known { upstream, .. } => upstream.into_wire().await,
             _ => None,
         }
     }
@@ -188,21 +193,27 @@ impl Exchange {
     }
 
     /// The upstream connection of the first request, if this one is for the same name.
-    async fn find_route<'a>(&self, route: &'a mut Route, name: String) -> Result<&'a mut Upstream, Stop> {
-        if let Route::Known { name: first, .. } | Route::Idle { name: first, .. } = route
+    async fn find_route<'a>(
+        &self,
+        route: &'a mut ExchangeRoute,
+        name: String,
+    ) -> Result<&'a mut Upstream, Stop> {
+        if let ExchangeRoute::Known { name: first, .. } | ExchangeRoute::Idle { name: first, .. } = route
             && *first != name
         {
             return Err(Stop::Refused(Reason::NameChanged, Some(name)));
         }
-        *route = match std::mem::replace(route, Route::Ended) {
-            Route::Unknown(connected) => {
-                Route::Known { upstream: self.open_route(&name, connected).await?, name }
+        *route = match std::mem::replace(route, ExchangeRoute::Ended) {
+            ExchangeRoute::Unknown(connected) => {
+                ExchangeRoute::Known { upstream: self.open_route(&name, connected).await?, name }
             }
-            Route::Idle { wire, .. } => Route::Known { upstream: self.begin(wire).await?, name },
+            ExchangeRoute::Idle { wire, .. } => {
+                ExchangeRoute::Known { upstream: self.begin(wire).await?, name }
+            }
             known_or_ended => known_or_ended,
         };
         match route {
-            Route::Known { upstream, .. } => Ok(upstream),
+            ExchangeRoute::Known { upstream, .. } => Ok(upstream),
             _ => Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into()),
         }
     }

@@ -11,7 +11,7 @@
 
 mod line;
 
-use line::{Line, Part};
+use line::{LinePart, LineState};
 
 /// No server waits longer for the end of a line.
 const BYTES_MAX: usize = 2 << 20;
@@ -42,7 +42,7 @@ enum Behind {
 pub struct FirstLine {
     seen: RequestCheck,
     bytes: usize,
-    line: Line,
+    line: LineState,
     behind: Behind,
     /// Bytes since the last newline.
     line_bytes: usize,
@@ -55,7 +55,7 @@ impl Default for FirstLine {
         Self {
             seen: RequestCheck::Undecided,
             bytes: 0,
-            line: Line::default(),
+            line: LineState::default(),
             behind,
             line_bytes: 0,
             last: 0,
@@ -84,9 +84,9 @@ impl FirstLine {
 
     fn first(&mut self, byte: u8) -> RequestCheck {
         match self.line.read(byte) {
-            Part::Request => return RequestCheck::Request,
-            Part::More | Part::Header | Part::Host => return RequestCheck::Undecided,
-            Part::Whole => {}
+            LinePart::Request => return RequestCheck::Request,
+            LinePart::More | LinePart::Header | LinePart::Host => return RequestCheck::Undecided,
+            LinePart::Whole => {}
         }
         self.behind = match std::mem::take(&mut self.line) {
             line if line.is_bare() => Behind::Bare,
@@ -99,17 +99,17 @@ impl FirstLine {
     fn later(&mut self, byte: u8) -> RequestCheck {
         let is_bare = self.behind == Behind::Bare;
         match self.line.read(byte) {
-            Part::Host => return RequestCheck::Request,
-            Part::Header | Part::Request if is_bare => return RequestCheck::Request,
+            LinePart::Host => return RequestCheck::Request,
+            LinePart::Header | LinePart::Request if is_bare => return RequestCheck::Request,
             // After other lines this can be a log of requests.
-            Part::Header | Part::Request | Part::More | Part::Whole => {}
+            LinePart::Header | LinePart::Request | LinePart::More | LinePart::Whole => {}
         }
         let is_empty = self.line_bytes == 0 || self.line_bytes == 1 && self.last == b'\r';
         self.last = byte;
         self.line_bytes += 1;
         // Some servers accept this as the end of a header.
         if matches!(byte, b'\r' | b'\n') {
-            self.line = Line::default();
+            self.line = LineState::default();
         }
         if byte == b'\n' {
             self.line_bytes = 0;

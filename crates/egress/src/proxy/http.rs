@@ -23,14 +23,14 @@ use super::bounds::{Http, Permit};
 use super::exchange::Exchange;
 use super::preamble::PREAMBLE_TIME;
 use super::serving::{NEXT_HEAD_TIME, One, Paused, Serve, Two};
-use super::session::{Session, Stop};
-use super::splice::{End, splice, write_all};
+use super::session::{ProxySession, Stop};
+use super::splice::{SpliceEnd, splice, write_all};
 use super::wire::{Readable, Wire};
 use crate::refusals::Reason;
 
 /// Serves a connection until it ends.
 pub async fn serve(
-    session: &Arc<Session>,
+    session: &Arc<ProxySession>,
     client: Wire,
     kind: Http,
     connected: Option<Wire>,
@@ -151,7 +151,7 @@ async fn upgraded(exchange: &Exchange, mut client: Wire, mut server: Wire) -> Re
         write_all(&client, &from_server).await?;
         write_all(&server, &from_client).await?;
         drop((from_client, from_server));
-        if splice(&client, &server).await == End::Closed {
+        if splice(&client, &server).await == SpliceEnd::Closed {
             client.state().set_close_normally();
             server.state().set_close_normally();
         }

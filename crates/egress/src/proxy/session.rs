@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::wire::Wire;
 use crate::parts::Parts;
-use crate::refusals::{Reason, Target};
+use crate::refusals::{Reason, RefusedTarget};
 use crate::registry::Guest;
 use crate::transport::Transport;
 use crate::verdict::{Destination, Flow, Verdict, connect_address, decide};
@@ -21,7 +21,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(15);
 const RESOLVE_TIME: Duration = Duration::from_secs(20);
 
 /// The sandbox and the original destination.
-pub struct Session {
+pub struct ProxySession {
     pub parts: Arc<Parts>,
     pub guest: Arc<Guest>,
     pub original: SocketAddrV4,
@@ -42,12 +42,12 @@ impl From<io::Error> for Stop {
     }
 }
 
-impl Session {
+impl ProxySession {
     /// Reports a connection that is about to be reset.
     pub fn report(&self, stop: Stop) {
         match stop {
             Stop::Refused(reason, name) => {
-                let target = Target {
+                let target = RefusedTarget {
                     name,
                     address: Some(*self.original.ip()),
                     port: self.original.port(),

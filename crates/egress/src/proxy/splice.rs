@@ -27,13 +27,13 @@ thread_local! {
 
 /// Whether both sides closed, or one failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum SpliceEnd {
     Closed,
     Reset,
 }
 
 /// Copies until both directions have ended. Write data that was read before with [`write_all`] first.
-pub async fn splice(one: &TcpStream, other: &TcpStream) -> End {
+pub async fn splice(one: &TcpStream, other: &TcpStream) -> SpliceEnd {
     let (mut out, mut back) =
         (std::pin::pin!(copy_direction(one, other)), std::pin::pin!(copy_direction(other, one)));
     let (ended, source) = tokio::select! {
@@ -41,7 +41,7 @@ pub async fn splice(one: &TcpStream, other: &TcpStream) -> End {
         back = &mut back => (back, other),
     };
     if ended.is_err() {
-        return End::Reset;
+        return SpliceEnd::Reset;
     }
     // A side that has closed is not read any more, so its reset is noticed only by waiting for it.
     let last = async {
@@ -52,8 +52,8 @@ pub async fn splice(one: &TcpStream, other: &TcpStream) -> End {
     };
     tokio::select! {
         biased;
-        last = last => if last.is_ok() { End::Closed } else { End::Reset },
-        _ = source.ready(Interest::ERROR) => End::Reset,
+        last = last => if last.is_ok() { SpliceEnd::Closed } else { SpliceEnd::Reset },
+        _ = source.ready(Interest::ERROR) => SpliceEnd::Reset,
     }
 }
 
@@ -62,16 +62,16 @@ pub async fn copy_direction(from: &TcpStream, to: &TcpStream) -> io::Result<()> 
     loop {
         tokio::task::coop::consume_budget().await;
         match step(from, to, &mut ())? {
-            Step::Moved | Step::Withheld => {}
-            Step::NothingToRead => from.readable().await?,
-            Step::NoRoom => {
+            SpliceStep::Moved | SpliceStep::Withheld => {}
+            SpliceStep::NothingToRead => from.readable().await?,
+            SpliceStep::NoRoom => {
                 // While nothing is read, only this notices that the source is gone.
                 tokio::select! {
                     room = to.writable() => room?,
                     _ = from.ready(Interest::ERROR) => return Err(io::ErrorKind::ConnectionReset.into()),
                 }
             }
-            Step::End => {
+            SpliceStep::End => {
                 // Shutting down a socket that is gone fails; its reader notices.
                 let _ = rustix::net::shutdown(to, rustix::net::Shutdown::Write);
                 return Ok(());
@@ -91,14 +91,14 @@ pub async fn copy_inspected(from: &Wire, to: &Wire, line: &mut FirstLine) -> io:
         }
         tokio::task::coop::consume_budget().await;
         match step(from, to, line)? {
-            Step::Moved | Step::Withheld => {}
-            Step::NothingToRead => {
+            SpliceStep::Moved | SpliceStep::Withheld => {}
+            SpliceStep::NothingToRead => {
                 tokio::select! {
                     ready = from.readable() => ready?,
                     _ = to.wait_readable() => return Ok(true),
                 }
             }
-            Step::NoRoom => {
+            SpliceStep::NoRoom => {
                 tokio::select! {
                     room = to.writable() => room?,
                     _ = to.wait_readable() => return Ok(true),
@@ -106,7 +106,7 @@ pub async fn copy_inspected(from: &Wire, to: &Wire, line: &mut FirstLine) -> io:
                 }
             }
             // The caller reads it again.
-            Step::End => return Ok(true),
+            SpliceStep::End => return Ok(true),
         }
     }
 }
@@ -138,7 +138,7 @@ impl Inspect for FirstLine {
     }
 }
 
-enum Step {
+enum SpliceStep {
     Moved,
     /// It must not be forwarded.
     Withheld,
@@ -147,27 +147,27 @@ enum Step {
     End,
 }
 
-fn step(from: &TcpStream, to: &TcpStream, inspector: &mut impl Inspect) -> io::Result<Step> {
+fn step(from: &TcpStream, to: &TcpStream, inspector: &mut impl Inspect) -> io::Result<SpliceStep> {
     CHUNK.with_borrow_mut(|chunk| {
         chunk.resize(CHUNK_BYTES, 0);
         let peeked = from
             .try_io(Interest::READABLE, || Ok(rustix::net::recv(from, &mut chunk[..], RecvFlags::PEEK)?.1));
         let available = match peeked {
-            Ok(0) => return Ok(Step::End),
+            Ok(0) => return Ok(SpliceStep::End),
             Ok(available) => available,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Step::NothingToRead),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(SpliceStep::NothingToRead),
             Err(error) => return Err(error),
         };
         if !inspector.passes(&chunk[..available]) {
             inspector.record(&chunk[..available]);
-            return Ok(Step::Withheld);
+            return Ok(SpliceStep::Withheld);
         }
         let sent = to.try_io(Interest::WRITABLE, || {
             Ok(rustix::net::send(to, &chunk[..available], SendFlags::NOSIGNAL)?)
         });
         let mut left = match sent {
             Ok(sent) => sent,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Step::NoRoom),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(SpliceStep::NoRoom),
             Err(error) => return Err(error),
         };
         inspector.record(&chunk[..left]);
@@ -177,7 +177,7 @@ fn step(from: &TcpStream, to: &TcpStream, inspector: &mut impl Inspect) -> io::R
                 taken => left -= taken.min(left),
             }
         }
-        Ok(Step::Moved)
+        Ok(SpliceStep::Moved)
     })
 }
 

@@ -4,8 +4,8 @@ fn id(number: usize) -> SandboxId {
     format!("sb_{number:08}").parse().unwrap()
 }
 
-fn target(name: &str) -> Target {
-    Target { name: Some(name.to_owned()), address: None, port: 443, transport: Transport::Tcp }
+fn target(name: &str) -> RefusedTarget {
+    RefusedTarget { name: Some(name.to_owned()), address: None, port: 443, transport: Transport::Tcp }
 }
 
 fn received(receiver: &mut mpsc::Receiver<Refusal>) -> Vec<(Option<String>, u64)> {

@@ -29,12 +29,12 @@ struct Generations {
 
 #[derive(Default)]
 struct Generation {
-    entries: HashMap<(String, RecordType), Entry>,
+    entries: HashMap<(String, RecordType), CachedAnswer>,
     bytes: usize,
 }
 
 #[derive(Clone)]
-struct Entry {
+struct CachedAnswer {
     answer: Arc<Answer>,
     since: Instant,
     bytes: usize,
@@ -58,11 +58,11 @@ impl Cache {
     }
 
     pub fn insert(&self, name: &str, kind: RecordType, answer: &Arc<Answer>, now: Instant) {
-        let bytes = answer.bytes() + 2 * name.len() + size_of::<Entry>();
+        let bytes = answer.bytes() + 2 * name.len() + size_of::<CachedAnswer>();
         if answer.ttl == 0 || bytes > ANSWER_BYTES_MAX {
             return;
         }
-        let entry = Entry { answer: Arc::clone(answer), since: now, bytes };
+        let entry = CachedAnswer { answer: Arc::clone(answer), since: now, bytes };
         let mut generations = self.generations.lock().ignore_poison();
         generations.insert((name.to_owned(), kind), entry);
     }
@@ -75,7 +75,7 @@ impl Cache {
 }
 
 impl Generations {
-    fn insert(&mut self, key: (String, RecordType), entry: Entry) {
+    fn insert(&mut self, key: (String, RecordType), entry: CachedAnswer) {
         if self.young.bytes + entry.bytes > BYTES_MAX / 2 {
             self.old = std::mem::take(&mut self.young);
         }
@@ -86,7 +86,7 @@ impl Generations {
 }
 
 impl Generation {
-    fn take(&mut self, key: &(String, RecordType)) -> Option<Entry> {
+    fn take(&mut self, key: &(String, RecordType)) -> Option<CachedAnswer> {
         let entry = self.entries.remove(key)?;
         self.bytes -= entry.bytes;
         Some(entry)

@@ -20,7 +20,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use tokio::time::sleep;
 
 use super::answer::Answer;
-use super::{Failure, Upstreams};
+use super::{ResolveFailure, Upstreams};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The default of a `resolv.conf` without servers.
@@ -60,7 +60,7 @@ pub struct Clients {
 }
 
 /// The servers could not be reached, or did not answer.
-type NoAnswer = Failure;
+type NoAnswer = ResolveFailure;
 
 impl Upstream {
     pub fn new(upstreams: Upstreams) -> io::Result<Self> {
@@ -75,7 +75,7 @@ impl Upstream {
         }
     }
 
-    pub async fn query(&self, name: Name, kind: RecordType) -> Result<Answer, Failure> {
+    pub async fn query(&self, name: Name, kind: RecordType) -> Result<Answer, ResolveFailure> {
         let clients = match self {
             Self::Fixed(clients) => clients.clone(),
             Self::System(system) => system.lock().ignore_poison().now(Path::new(RESOLV_CONF)),
@@ -94,7 +94,7 @@ impl Clients {
     }
 
     /// The first question stays open while it is repeated: either answer counts.
-    async fn query(&self, name: &Name, kind: RecordType) -> Result<Answer, Failure> {
+    async fn query(&self, name: &Name, kind: RecordType) -> Result<Answer, ResolveFailure> {
         let mut first = pin!(query(&self.first, name, kind));
         let second = query(&self.second, name, kind);
         let early = tokio::select! {
@@ -122,7 +122,7 @@ async fn query(
     resolver: &TokioResolver,
     name: &Name,
     kind: RecordType,
-) -> Result<Result<Answer, Failure>, NoAnswer> {
+) -> Result<Result<Answer, ResolveFailure>, NoAnswer> {
     match resolver.lookup(name.clone(), kind).await {
         Ok(lookup) => Ok(Ok(Answer::of(name, kind, lookup.answers()))),
         Err(NetError::Dns(DnsError::NoRecordsFound(none))) => Ok(match none.response_code {
@@ -133,9 +133,9 @@ async fn query(
                 });
                 Ok(Answer::nothing(none.response_code == ResponseCode::NoError, soa, none.negative_ttl))
             }
-            code => Err(Failure::upstream(format!("the upstream answered {code}"))),
+            code => Err(ResolveFailure::upstream(format!("the upstream answered {code}"))),
         }),
-        Err(error) => Err(Failure::upstream(error)),
+        Err(error) => Err(ResolveFailure::upstream(error)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use egress::{Addresses, Failure, Resolve};
+use egress::{Addresses, Resolve, ResolveFailure};
 use hickory_proto::rr::{RData, RecordType};
 use rules::Closed;
 
@@ -26,15 +26,15 @@ async fn addresses_or_the_reason_of_the_failure_are_returned() {
     assert_eq!(found.list, [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)]);
     assert_eq!(found.ttl, Duration::from_secs(300));
     for (name, failure) in [
-        ("no.example", Failure::NoSuchName),
-        ("t.example", Failure::NoAddress),
-        ("c.example", Failure::Closed(Ipv4Addr::new(10, 0, 0, 5), Closed::Private)),
-        ("p.example", Failure::Closed(Ipv4Addr::new(10, 64, 1, 1), Closed::Sandboxes)),
-        ("localhost", Failure::Closed(Ipv4Addr::LOCALHOST, Closed::Loopback)),
+        ("no.example", ResolveFailure::NoSuchName),
+        ("t.example", ResolveFailure::NoAddress),
+        ("c.example", ResolveFailure::Closed(Ipv4Addr::new(10, 0, 0, 5), Closed::Private)),
+        ("p.example", ResolveFailure::Closed(Ipv4Addr::new(10, 64, 1, 1), Closed::Sandboxes)),
+        ("localhost", ResolveFailure::Closed(Ipv4Addr::LOCALHOST, Closed::Loopback)),
     ] {
         assert_eq!(resolver.addresses(name).await, Err(failure), "{name}");
     }
-    assert!(matches!(resolver.addresses("f.example").await, Err(Failure::Upstream(_))));
+    assert!(matches!(resolver.addresses("f.example").await, Err(ResolveFailure::Upstream(_))));
     assert!(inside.upstream.questions().iter().all(|(name, ..)| name != "localhost"));
 }
 
@@ -42,14 +42,14 @@ struct Known;
 
 #[async_trait]
 impl Resolve for Known {
-    async fn addresses(&self, name: &str) -> Result<Addresses, Failure> {
+    async fn addresses(&self, name: &str) -> Result<Addresses, ResolveFailure> {
         match name {
             "a.example" => {
                 Ok(Addresses { list: vec![Ipv4Addr::new(192, 0, 2, 1)], ttl: Duration::from_secs(9) })
             }
-            "closed.example" => Err(Failure::Closed(Ipv4Addr::LOCALHOST, Closed::Loopback)),
-            "empty.example" => Err(Failure::NoAddress),
-            _ => Err(Failure::NoSuchName),
+            "closed.example" => Err(ResolveFailure::Closed(Ipv4Addr::LOCALHOST, Closed::Loopback)),
+            "empty.example" => Err(ResolveFailure::NoAddress),
+            _ => Err(ResolveFailure::NoSuchName),
         }
     }
 }
@@ -64,5 +64,5 @@ async fn a_resolver_of_addresses_has_no_other_records() {
         assert_eq!((none.exists, none.list.len()), (exists, 0), "{name}");
     }
     let closed = Known.records("closed.example", RecordType::TXT).await;
-    assert_eq!(closed, Err(Failure::Closed(Ipv4Addr::LOCALHOST, Closed::Loopback)));
+    assert_eq!(closed, Err(ResolveFailure::Closed(Ipv4Addr::LOCALHOST, Closed::Loopback)));
 }

@@ -11,7 +11,8 @@ use api::{EgressDefault, EgressPolicy, SandboxId};
 use async_trait::async_trait;
 use egress::proxy::Original;
 use egress::{
-    Addresses, Failure, Guest, KernelNetwork, Parts, PolicyRegistry, Reason, Refusal, Refusals, Resolve,
+    Addresses, Guest, KernelNetwork, Parts, PolicyRegistry, Reason, Refusal, Refusals, Resolve,
+    ResolveFailure,
 };
 use rules::Ranges;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -55,13 +56,13 @@ impl KernelNetwork for NoKernel {
 
 #[derive(Default)]
 struct Zone {
-    names: Mutex<HashMap<String, Result<Vec<Ipv4Addr>, Failure>>>,
+    names: Mutex<HashMap<String, Result<Vec<Ipv4Addr>, ResolveFailure>>>,
 }
 
 #[async_trait]
 impl Resolve for Zone {
-    async fn addresses(&self, name: &str) -> Result<Addresses, Failure> {
-        let found = self.names.lock().unwrap().get(name).cloned().unwrap_or(Err(Failure::NoSuchName));
+    async fn addresses(&self, name: &str) -> Result<Addresses, ResolveFailure> {
+        let found = self.names.lock().unwrap().get(name).cloned().unwrap_or(Err(ResolveFailure::NoSuchName));
         found.map(|list| Addresses { list, ttl: Duration::from_secs(60) })
     }
 }
@@ -124,7 +125,7 @@ impl Fixture {
         self.zone.names.lock().unwrap().insert(name.to_owned(), Ok(addresses.to_vec()));
     }
 
-    pub fn broken_name(&self, name: &str, failure: Failure) {
+    pub fn broken_name(&self, name: &str, failure: ResolveFailure) {
         self.zone.names.lock().unwrap().insert(name.to_owned(), Err(failure));
     }
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use egress::{Failure, Reason};
+use egress::{Reason, ResolveFailure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
@@ -300,7 +300,7 @@ async fn closed_addresses_stay_closed_for_all_protocols() {
     assert_eq!(fixture.refusal().await.0, Reason::ClosedAddress);
     // Also after an answer of a faulty resolver.
     let public = server_address();
-    fixture.broken_name("good.test", Failure::Closed(closed, rules::Closed::Loopback));
+    fixture.broken_name("good.test", ResolveFailure::Closed(closed, rules::Closed::Loopback));
     let mut client = fixture.dial(SocketAddrV4::new(public, 4433)).await;
     client.write_all(&crate::tls::hello("good.test")).await.unwrap();
     reset(&mut client).await;

@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use egress::{Failure, Reason};
+use egress::{Reason, ResolveFailure};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -320,7 +320,7 @@ async fn upstream_failures_are_not_reported_as_refusals() {
     client.write_all(&hello("good.test")).await.unwrap();
     assert_eq!(reset(&mut client).await, b"");
     fixture.no_refusal();
-    fixture.broken_name("lost.test", Failure::upstream("it is down"));
+    fixture.broken_name("lost.test", ResolveFailure::upstream("it is down"));
     let mut client = fixture.dial(address).await;
     client.write_all(&hello("lost.test")).await.unwrap();
     assert_eq!(reset(&mut client).await, b"");

@@ -8,7 +8,7 @@ use api::{
 };
 use driver::fake::{DriverOp, Fault};
 use engine::EngineError;
-use net::{Reason, Refusal, Target, Transport};
+use net::{Reason, Refusal, RefusedTarget, Transport};
 use rules::{ConfigRules, NetworkChange, network_change};
 use store::Store;
 
@@ -306,7 +306,7 @@ async fn finds_the_two(harness: &Harness, [one, other]: [SandboxId; 2]) {
 
 fn refusal(sandbox: &SandboxId, port: u16) -> Refusal {
     let target =
-        Target { name: Some("x.example".to_owned()), address: None, port, transport: Transport::Tcp };
+        RefusedTarget { name: Some("x.example".to_owned()), address: None, port, transport: Transport::Tcp };
     Refusal { sandbox: sandbox.clone(), target, reason: Reason::NotAllowed, count: 2 }
 }
 

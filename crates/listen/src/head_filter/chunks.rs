@@ -6,7 +6,7 @@
 pub struct BadChunk;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Position {
+enum ChunkPosition {
     Size {
         digits: u8,
     },
@@ -26,31 +26,31 @@ enum Position {
 /// The position within a chunked body.
 #[derive(Debug, Clone)]
 pub struct Chunks {
-    at: Position,
+    at: ChunkPosition,
     left: u64,
 }
 
 impl Chunks {
     pub fn new() -> Self {
-        Self { at: Position::Size { digits: 0 }, left: 0 }
+        Self { at: ChunkPosition::Size { digits: 0 }, left: 0 }
     }
 
     pub fn ended(&self) -> bool {
-        self.at == Position::End
+        self.at == ChunkPosition::End
     }
 
     /// Advances over `bytes` and returns how many of them belong to the body.
     pub fn advance(&mut self, bytes: &[u8]) -> Result<usize, BadChunk> {
         let mut consumed = 0;
         while let Some(&byte) = bytes.get(consumed).filter(|_| !self.ended()) {
-            if self.at == Position::Data {
+            if self.at == ChunkPosition::Data {
                 let rest = u64::try_from(bytes.len() - consumed).unwrap_or(u64::MAX);
                 let step = self.left.min(rest);
                 self.left -= step;
                 // At most `rest`, so it fits.
                 consumed += usize::try_from(step).unwrap_or(usize::MAX);
                 if self.left == 0 {
-                    self.at = Position::DataCr;
+                    self.at = ChunkPosition::DataCr;
                 }
                 continue;
             }
@@ -60,31 +60,27 @@ impl Chunks {
         Ok(consumed)
     }
 
-    fn next(&mut self, byte: u8) -> Result<Position, BadChunk> {
+    fn next(&mut self, byte: u8) -> Result<ChunkPosition, BadChunk> {
         Ok(match (self.at, byte) {
-            (Position::Size { digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') if digits < 16 => {
+            (ChunkPosition::Size { digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') if digits < 16 => {
                 let digit = char::from(byte).to_digit(16).ok_or(BadChunk)?;
                 self.left = self.left << 4 | u64::from(digit);
-                Position::Size { digits: digits + 1 }
+                ChunkPosition::Size { digits: digits + 1 }
             }
-            (Position::Size { digits: 1.. }, b'\r') => Position::SizeLf,
-            (Position::Size { digits: 1.. }, b';' | b' ' | b'\t') => Position::Extension,
-            (Position::Extension, b'\r') => Position::SizeLf,
-            (Position::Extension, byte) if byte != b'\n' => Position::Extension,
-            (Position::SizeLf, b'\n') if self.left == 0 => Position::TrailerStart,
-            (Position::SizeLf, b'\n') => Position::Data,
-            (Position::DataCr, b'\r') => Position::DataLf,
-            (Position::DataLf, b'\n') => Position::Size { digits: 0 },
-            (Position::TrailerStart, b'\r') => Position::EndLf,
-            (Position::TrailerStart | Position::Trailer, byte) if byte != b'\n' => {
-                if byte == b'\r' {
-                    Position::TrailerLf
-                } else {
-                    Position::Trailer
-                }
+            (ChunkPosition::Size { digits: 1.. }, b'\r') => ChunkPosition::SizeLf,
+            (ChunkPosition::Size { digits: 1.. }, b';' | b' ' | b'\t') => ChunkPosition::Extension,
+            (ChunkPosition::Extension, b'\r') => ChunkPosition::SizeLf,
+            (ChunkPosition::Extension, byte) if byte != b'\n' => ChunkPosition::Extension,
+            (ChunkPosition::SizeLf, b'\n') if self.left == 0 => ChunkPosition::TrailerStart,
+            (ChunkPosition::SizeLf, b'\n') => ChunkPosition::Data,
+            (ChunkPosition::DataCr, b'\r') => ChunkPosition::DataLf,
+            (ChunkPosition::DataLf, b'\n') => ChunkPosition::Size { digits: 0 },
+            (ChunkPosition::TrailerStart, b'\r') => ChunkPosition::EndLf,
+            (ChunkPosition::TrailerStart | ChunkPosition::Trailer, byte) if byte != b'\n' => {
+                if byte == b'\r' { ChunkPosition::TrailerLf } else { ChunkPosition::Trailer }
             }
-            (Position::TrailerLf, b'\n') => Position::TrailerStart,
-            (Position::EndLf, b'\n') => Position::End,
+            (ChunkPosition::TrailerLf, b'\n') => ChunkPosition::TrailerStart,
+            (ChunkPosition::EndLf, b'\n') => ChunkPosition::End,
             _ => return Err(BadChunk),
         })
     }

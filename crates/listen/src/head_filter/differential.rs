@@ -18,7 +18,7 @@ use hyper::{Request, Response, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{HeadFilter, HostRule, Refusal};
+use super::{HeadFilter, HostRule, RefusedHead};
 use crate::activity::{Activity, InFlight};
 use crate::settings::Limits;
 
@@ -47,7 +47,7 @@ pub enum BodyEnd {
 
 /// The result of a connection.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct ConnectionOutcome {
     pub requests: Vec<Seen>,
     /// The bytes that hyper wrote. Handlers respond only with `200`: other statuses are hyper's own.
     pub written: Vec<u8>,
@@ -55,7 +55,7 @@ pub struct Outcome {
     pub refused: bool,
 }
 
-impl Outcome {
+impl ConnectionOutcome {
     /// Whether hyper answered on its own, with a bare status line.
     pub fn hyper_answered(&self) -> bool {
         let starts = |at: usize| self.written[at..].starts_with(b"HTTP/1.");
@@ -66,11 +66,11 @@ impl Outcome {
 }
 
 /// Sends `bytes` in pieces of `piece` bytes, and keeps the connection open.
-pub fn run(bytes: &[u8], piece: usize, filtered: bool) -> Outcome {
+pub fn run(bytes: &[u8], piece: usize, filtered: bool) -> ConnectionOutcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     // Without a runtime there is nothing to compare.
     let Ok(runtime) = runtime else {
-        return Outcome { requests: Vec::new(), written: Vec::new(), refused: false };
+        return ConnectionOutcome { requests: Vec::new(), written: Vec::new(), refused: false };
     };
     let _entered = runtime.enter();
     let input = bytes.chunks(piece.max(1)).map(<[u8]>::to_vec).collect();
@@ -86,7 +86,7 @@ pub fn run(bytes: &[u8], piece: usize, filtered: bool) -> Outcome {
         let mut connection = builder.serve_connection(TokioIo::new(filter), service);
         drive(|cx| connection.poll_without_shutdown(cx).is_ready());
         let rest = connection.into_parts().io.into_inner().into_rest();
-        let refusal: Option<Refusal> = rest.refusal;
+        let refusal: Option<RefusedHead> = rest.refusal;
         (rest.wire.written, refusal.is_some())
     } else {
         let mut connection = builder.serve_connection(TokioIo::new(wire), service);
@@ -94,7 +94,7 @@ pub fn run(bytes: &[u8], piece: usize, filtered: bool) -> Outcome {
         (connection.into_parts().io.into_inner().written, false)
     };
     let requests = requests.lock().map(|requests| requests.clone()).unwrap_or_default();
-    Outcome { requests, written, refused }
+    ConnectionOutcome { requests, written, refused }
 }
 
 async fn answer(
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     /// The outcome of one request and the next one.
-    fn fate(outcome: &Outcome) -> &'static str {
+    fn fate(outcome: &ConnectionOutcome) -> &'static str {
         match (outcome.requests.as_slice(), outcome.refused, outcome.hyper_answered()) {
             ([], true, false) => "refused with an error body",
             ([], false, true) => "bare status",

@@ -25,45 +25,45 @@ pub enum Framing {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HeadVerdict {
     Whole { bytes: usize, framing: Framing },
     Partial,
 }
 
 /// A refused head.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedHead {
     pub fault: Fault,
     pub request_id: Option<HeaderValue>,
     /// The response to a `HEAD` request has no body.
     pub bodiless: bool,
 }
 
-impl From<Fault> for Refusal {
+impl From<Fault> for RefusedHead {
     fn from(fault: Fault) -> Self {
         Self { fault, request_id: None, bodiless: false }
     }
 }
 
 /// Checks the bytes that have arrived so far.
-pub fn check(bytes: &[u8], limit: usize, rule: HostRule) -> Result<Verdict, Refusal> {
+pub fn check(bytes: &[u8], limit: usize, rule: HostRule) -> Result<HeadVerdict, RefusedHead> {
     let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
     let mut request = Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(bytes, &mut headers);
     let length = match parsed {
         Ok(Status::Complete(length)) if length <= limit => length,
-        Ok(Status::Partial) if bytes.len() <= limit => return Ok(Verdict::Partial),
+        Ok(Status::Partial) if bytes.len() <= limit => return Ok(HeadVerdict::Partial),
         Ok(_) if bytes[..limit].contains(&b'\n') => return Err(Fault::HeadTooLong { limit }.into()),
         Ok(_) => return Err(Fault::TargetTooLong { limit }.into()),
         Err(Error::TooManyHeaders) => return Err(Fault::TooManyHeaders { limit: MAX_HEADERS }.into()),
         Err(e) => return Err(Fault::Malformed(reason(e)).into()),
     };
-    let framing = check_request(&request, rule).map_err(|what| Refusal {
+    let framing = check_request(&request, rule).map_err(|what| RefusedHead {
         fault: Fault::Malformed(what),
         request_id: only(&request, REQUEST_ID).and_then(|id| HeaderValue::from_bytes(id).ok()),
         bodiless: request.method == Some("HEAD"),
     })?;
-    Ok(Verdict::Whole { bytes: length, framing })
+    Ok(HeadVerdict::Whole { bytes: length, framing })
 }
 
 fn reason(error: Error) -> &'static str {

@@ -30,7 +30,7 @@ pub const RENEW: Duration = Duration::days(30);
 
 /// Whether the stored certificate is used again.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StoredCertificate {
     Keep,
     Create(&'static str),
 }
@@ -40,22 +40,22 @@ pub fn paths(own: &SelfSigned) -> (PathBuf, PathBuf) {
 }
 
 /// Whether the stored certificate stays usable for a while.
-pub fn check_stored(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
+pub fn check_stored(own: &SelfSigned, now: OffsetDateTime) -> StoredCertificate {
     let (certificate, key) = paths(own);
     if !certificate.exists() || !key.exists() {
-        return Verdict::Create("there was none");
+        return StoredCertificate::Create("there was none");
     }
     let Ok(loaded) = read(&certificate, &key) else {
-        return Verdict::Create("the old one was unusable");
+        return StoredCertificate::Create("the old one was unusable");
     };
     if loaded.certificate.not_after - now < RENEW {
-        return Verdict::Create("the old one expires soon");
+        return StoredCertificate::Create("the old one expires soon");
     }
     let Ok(chain) = files::chain(&certificate) else {
-        return Verdict::Create("the old one was unreadable");
+        return StoredCertificate::Create("the old one was unreadable");
     };
     if chain.first().and_then(|first| der::not_before(first)).is_none_or(|start| start > now) {
-        return Verdict::Create("the old one is not valid yet");
+        return StoredCertificate::Create("the old one is not valid yet");
     }
     let parsed = chain.first().and_then(|first| ParsedCertificate::try_from(first).ok());
     let covers = |name: &String| {
@@ -63,7 +63,11 @@ pub fn check_stored(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
         let name = ServerName::try_from(name.as_str());
         parsed.as_ref().zip(name.ok()).is_some_and(|(parsed, name)| verify_server_name(parsed, &name).is_ok())
     };
-    if own.names.iter().all(covers) { Verdict::Keep } else { Verdict::Create("the names have changed") }
+    if own.names.iter().all(covers) {
+        StoredCertificate::Keep
+    } else {
+        StoredCertificate::Create("the names have changed")
+    }
 }
 
 /// Whether a certificate can be for this name or address. `*.NAME` stands for the names right below.

@@ -12,12 +12,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::output::Page;
-use super::reply::Reply;
+use super::output::OutputPage;
+use super::reply::ToolReply;
 use super::schema::Effect;
 use super::shared::SandboxReference;
-use super::{Call, Declared, within};
-use crate::failure::Failure;
+use super::{Declared, ToolCall, within};
+use crate::failure::ToolFailure;
 
 const DEFAULT_TIMEOUT_S: u64 = 60;
 const LONGEST_TIMEOUT_S: u64 = 300;
@@ -58,7 +58,7 @@ impl Declared for RunCode {
     const EFFECT: Effect = Effect::Runs;
     type Output = CodeRan;
 
-    async fn call(self, call: &Call) -> Result<Reply<CodeRan>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<CodeRan>, ToolFailure> {
         run(call, self).await
     }
 }
@@ -66,7 +66,7 @@ impl Declared for RunCode {
 /// What code did so far.
 #[derive(Default)]
 struct Collected {
-    page: Page,
+    page: OutputPage,
     /// The output for the file.
     whole: String,
     results: Vec<CodeResult>,
@@ -129,13 +129,13 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-async fn run(call: &Call, arguments: RunCode) -> Result<Reply<CodeRan>, Failure> {
+async fn run(call: &ToolCall, arguments: RunCode) -> Result<ToolReply<CodeRan>, ToolFailure> {
     let RunCode { code, language, context_id, timeout_seconds, sandbox_id } = arguments;
     let timeout_s =
         within("timeoutSeconds", timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_S), 1, LONGEST_TIMEOUT_S)?;
     let timeout = Duration::from_secs(timeout_s);
     if code.len() > LONGEST_CODE {
-        return Err(Failure::argument(format!(
+        return Err(ToolFailure::argument(format!(
             "code has {} bytes; it must have at most {LONGEST_CODE}.",
             code.len()
         )));
@@ -160,7 +160,7 @@ async fn run(call: &Call, arguments: RunCode) -> Result<Reply<CodeRan>, Failure>
     loop {
         let output = tokio::select! {
             biased;
-            () = call.cancelled.cancelled() => return Err(Failure::cancelled()),
+            () = call.cancelled.cancelled() => return Err(ToolFailure::cancelled()),
             _ = ticks.tick(), if call.progress.is_some() => {
                 if let Some(progress) = &call.progress {
                     let passed = started.elapsed().as_secs_f64();
@@ -179,14 +179,14 @@ async fn run(call: &Call, arguments: RunCode) -> Result<Reply<CodeRan>, Failure>
     Ok(collected.finish(&target.sandbox, target.note).await)
 }
 
-/// As [`Call::failed`], with advice for a sandbox without an interpreter.
-async fn failed(call: &Call, sandbox: &Sandbox, error: Error) -> Failure {
+/// As [`ToolCall::failed`], with advice for a sandbox without an interpreter.
+async fn failed(call: &ToolCall, sandbox: &Sandbox, error: Error) -> ToolFailure {
     match error.code() {
-        Code::NoInterpreter => Failure::new(
+        Code::NoInterpreter => ToolFailure::new(
             format!("The sandbox {} has no code interpreter.", sandbox.id()),
             "Call create_sandbox with the image code-interpreter and pass its sandboxId, or run a program with run_command.",
         ),
-        Code::ContextNotFound => Failure::new(
+        Code::ContextNotFound => ToolFailure::new(
             "There is no context with this contextId in the sandbox.",
             "Leave contextId out to use the default context; its variables may have to be set again.",
         ),
@@ -215,7 +215,7 @@ impl Collected {
         self.page.add(output(text), None);
     }
 
-    async fn finish(self, sandbox: &Sandbox, note: Option<String>) -> Reply<CodeRan> {
+    async fn finish(self, sandbox: &Sandbox, note: Option<String>) -> ToolReply<CodeRan> {
         let mut notes: Vec<String> = note.into_iter().collect();
         let mut output_file = None;
         if self.page.is_full() {
@@ -237,7 +237,7 @@ impl Collected {
             stdout: self.page.stdout,
             stderr: self.page.stderr,
         };
-        Reply::texts(ran.texts().into_iter().chain(notes), ran).with(images(&self.results))
+        ToolReply::texts(ran.texts().into_iter().chain(notes), ran).with(images(&self.results))
     }
 }
 

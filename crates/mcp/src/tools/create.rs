@@ -7,11 +7,11 @@ use sandboxd_client::{Isolation, IsolationChoice};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::reply::Reply;
+use super::reply::ToolReply;
 use super::schema::{self, Effect};
 use super::shared::Domains;
-use super::{Call, Declared, within};
-use crate::failure::Failure;
+use super::{Declared, ToolCall, within};
+use crate::failure::ToolFailure;
 use crate::session::MARK;
 
 const DEFAULT_LIFETIME_S: u64 = 3600;
@@ -68,7 +68,7 @@ impl Declared for CreateSandbox {
     const EFFECT: Effect = Effect::Adds;
     type Output = Created;
 
-    async fn call(self, call: &Call) -> Result<Reply<Created>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<Created>, ToolFailure> {
         create(call, self).await
     }
 }
@@ -95,7 +95,7 @@ pub struct Created {
     timeout_seconds: u64,
 }
 
-async fn create(call: &Call, arguments: CreateSandbox) -> Result<Reply<Created>, Failure> {
+async fn create(call: &ToolCall, arguments: CreateSandbox) -> Result<ToolReply<Created>, ToolFailure> {
     let lifetime = arguments.timeout_seconds.unwrap_or(DEFAULT_LIFETIME_S);
     let lifetime = within("timeoutSeconds", lifetime, 1, LONGEST_LIFETIME_S)?;
     let domains = arguments.allowed_domains.map(|domains| domains.0);
@@ -129,7 +129,7 @@ async fn create(call: &Call, arguments: CreateSandbox) -> Result<Reply<Created>,
     if call.cancelled.is_cancelled() {
         // Nobody gets the id.
         sandbox.terminate().await?;
-        return Err(Failure::cancelled());
+        return Err(ToolFailure::cancelled());
     }
     let known = sandbox.known();
     let created = Created {
@@ -140,5 +140,5 @@ async fn create(call: &Call, arguments: CreateSandbox) -> Result<Reply<Created>,
         workdir: known.map(|view| view.workdir),
         timeout_seconds: lifetime,
     };
-    Ok(Reply::json(None, created))
+    Ok(ToolReply::json(None, created))
 }

@@ -6,11 +6,11 @@ use sandboxd_client::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::reply::Reply;
+use super::reply::ToolReply;
 use super::schema::Effect;
 use super::shared::SandboxReference;
-use super::{Call, Declared};
-use crate::failure::Failure;
+use super::{Declared, ToolCall};
+use crate::failure::ToolFailure;
 
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 
@@ -35,7 +35,7 @@ impl Declared for ExposePort {
     const EFFECT: Effect = Effect::Adds;
     type Output = Exposed;
 
-    async fn call(self, call: &Call) -> Result<Reply<Exposed>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<Exposed>, ToolFailure> {
         expose(call, self).await
     }
 }
@@ -58,9 +58,9 @@ pub struct Exposed {
     expires_at: Option<Timestamp>,
 }
 
-async fn expose(call: &Call, arguments: ExposePort) -> Result<Reply<Exposed>, Failure> {
+async fn expose(call: &ToolCall, arguments: ExposePort) -> Result<ToolReply<Exposed>, ToolFailure> {
     if arguments.port == 0 {
-        return Err(Failure::argument("port is 0; it must be 1 to 65535."));
+        return Err(ToolFailure::argument("port is 0; it must be 1 to 65535."));
     }
     let target = call.target(arguments.sandbox_id.as_deref()).await?;
     let sandbox = &target.sandbox;
@@ -87,5 +87,5 @@ async fn expose(call: &Call, arguments: ExposePort) -> Result<Reply<Exposed>, Fa
             Err(error) => return Err(call.failed(sandbox, error).await),
         }
     }
-    Ok(Reply::json(target.note, exposed))
+    Ok(ToolReply::json(target.note, exposed))
 }

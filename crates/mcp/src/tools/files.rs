@@ -6,11 +6,11 @@ use sandboxd_client::{FileEntry, FileType};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::reply::Reply;
+use super::reply::ToolReply;
 use super::schema::{self, Effect};
 use super::shared::SandboxReference;
-use super::{Call, Declared, within};
-use crate::failure::Failure;
+use super::{Declared, ToolCall, within};
+use crate::failure::ToolFailure;
 
 /// The bytes of a file in one result.
 const PAGE: u64 = 32 << 10;
@@ -47,7 +47,7 @@ impl Declared for ReadFile {
     const EFFECT: Effect = Effect::Reads;
     type Output = FileRead;
 
-    async fn call(self, call: &Call) -> Result<Reply<FileRead>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<FileRead>, ToolFailure> {
         read(call, self).await
     }
 }
@@ -81,7 +81,7 @@ pub struct FileRead {
     next_offset: Option<u64>,
 }
 
-async fn read(call: &Call, arguments: ReadFile) -> Result<Reply<FileRead>, Failure> {
+async fn read(call: &ToolCall, arguments: ReadFile) -> Result<ToolReply<FileRead>, ToolFailure> {
     let ReadFile { path, offset, limit, sandbox_id } = arguments;
     let limit = within("limit", limit.unwrap_or(PAGE), 4, LARGEST_PAGE)?;
     let target = call.target(sandbox_id.as_deref()).await?;
@@ -91,7 +91,7 @@ async fn read(call: &Call, arguments: ReadFile) -> Result<Reply<FileRead>, Failu
         Err(error) => return Err(call.failed(&target.sandbox, error).await),
     };
     if stat.kind == FileType::Other {
-        return Err(Failure::new(
+        return Err(ToolFailure::new(
             format!("{path} is a device, a pipe or a socket."),
             "Use run_command to read from it, with a limit such as head -c.",
         ));
@@ -115,7 +115,7 @@ async fn read(call: &Call, arguments: ReadFile) -> Result<Reply<FileRead>, Failu
     let sandbox_id = target.sandbox.id().to_string();
     let read = FileRead { sandbox_id, path, content, encoding, offset, size_bytes, next_offset };
     let status = status(&read);
-    Ok(Reply::texts([read.content.clone(), status, target.note.unwrap_or_default()], read))
+    Ok(ToolReply::texts([read.content.clone(), status, target.note.unwrap_or_default()], read))
 }
 
 /// What the model has to know of a page of a file.
@@ -211,7 +211,7 @@ impl Declared for WriteFile {
     const EFFECT: Effect = Effect::Replaces;
     type Output = FileWritten;
 
-    async fn call(self, call: &Call) -> Result<Reply<FileWritten>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<FileWritten>, ToolFailure> {
         write(call, self).await
     }
 }
@@ -228,10 +228,10 @@ pub struct FileWritten {
     size_bytes: u64,
 }
 
-async fn write(call: &Call, arguments: WriteFile) -> Result<Reply<FileWritten>, Failure> {
+async fn write(call: &ToolCall, arguments: WriteFile) -> Result<ToolReply<FileWritten>, ToolFailure> {
     let length = arguments.content.len();
     if length > LONGEST_CONTENT {
-        return Err(Failure::new(
+        return Err(ToolFailure::new(
             format!("content has {length} bytes; it must have at most {LONGEST_CONTENT}."),
             "Write several smaller files and join them with run_command, or create the file with run_command.",
         ));
@@ -240,7 +240,7 @@ async fn write(call: &Call, arguments: WriteFile) -> Result<Reply<FileWritten>, 
         Encoding::Utf8 => arguments.content.into_bytes(),
         Encoding::Base64 => STANDARD
             .decode(arguments.content.as_bytes())
-            .map_err(|error| Failure::argument(format!("content is not base64: {error}.")))?,
+            .map_err(|error| ToolFailure::argument(format!("content is not base64: {error}.")))?,
     };
     let size_bytes = bytes.len() as u64;
     let target = call.target(arguments.sandbox_id.as_deref()).await?;
@@ -252,7 +252,7 @@ async fn write(call: &Call, arguments: WriteFile) -> Result<Reply<FileWritten>, 
         return Err(call.failed(&target.sandbox, error).await);
     }
     let sandbox_id = target.sandbox.id().to_string();
-    Ok(Reply::json(target.note, FileWritten { sandbox_id, path: arguments.path, size_bytes }))
+    Ok(ToolReply::json(target.note, FileWritten { sandbox_id, path: arguments.path, size_bytes }))
 }
 
 /// List the entries of a directory in a sandbox, at most 100 at a time. If nextOffset is in the result, there are more: call again
@@ -279,7 +279,7 @@ impl Declared for ListFiles {
     const EFFECT: Effect = Effect::Reads;
     type Output = FilesListed;
 
-    async fn call(self, call: &Call) -> Result<Reply<FilesListed>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<FilesListed>, ToolFailure> {
         list(call, self).await
     }
 }
@@ -290,7 +290,7 @@ impl Declared for ListFiles {
 pub struct FilesListed {
     /// The sandbox.
     sandbox_id: String,
-    entries: Vec<Entry>,
+    entries: Vec<ListedFile>,
     /// Number of entries of the directory.
     total: u64,
     /// If there are more: the offset of the next call.
@@ -300,7 +300,7 @@ pub struct FilesListed {
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct ListedFile {
     /// The name.
     name: String,
     #[serde(rename = "type")]
@@ -314,14 +314,14 @@ struct Entry {
     modified_at: sandboxd_client::Timestamp,
 }
 
-impl From<FileEntry> for Entry {
+impl From<FileEntry> for ListedFile {
     fn from(entry: FileEntry) -> Self {
         let FileEntry { name, kind, size_bytes, mode, modified_at, .. } = entry;
         Self { name, kind, size_bytes, mode, modified_at }
     }
 }
 
-async fn list(call: &Call, arguments: ListFiles) -> Result<Reply<FilesListed>, Failure> {
+async fn list(call: &ToolCall, arguments: ListFiles) -> Result<ToolReply<FilesListed>, ToolFailure> {
     let ListFiles { path, offset, limit, sandbox_id } = arguments;
     let limit = within("limit", limit.unwrap_or(ENTRIES), 1, MOST_ENTRIES)?;
     let target = call.target(sandbox_id.as_deref()).await?;
@@ -334,9 +334,9 @@ async fn list(call: &Call, arguments: ListFiles) -> Result<Reply<FilesListed>, F
     let end = offset.saturating_add(page.data.len() as u64);
     let listed = FilesListed {
         sandbox_id: target.sandbox.id().to_string(),
-        entries: page.data.into_iter().map(Entry::from).collect(),
+        entries: page.data.into_iter().map(ListedFile::from).collect(),
         total: page.pagination.total,
         next_offset: page.pagination.has_more.then_some(end),
     };
-    Ok(Reply::json(target.note, listed))
+    Ok(ToolReply::json(target.note, listed))
 }

@@ -6,10 +6,10 @@ use sandboxd_client::Sandbox;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::reply::Reply;
+use super::reply::ToolReply;
 use super::shared::SandboxReference;
-use super::{Call, within};
-use crate::failure::Failure;
+use super::{ToolCall, within};
+use crate::failure::ToolFailure;
 use crate::session::{MARK, terminate_all};
 
 const MOST_FORKS: u64 = 100;
@@ -43,7 +43,7 @@ pub struct Forked {
 }
 
 /// Forks a sandbox.
-pub async fn fork(call: &Call, arguments: ForkSandbox) -> Result<Reply<Forked>, Failure> {
+pub async fn fork(call: &ToolCall, arguments: ForkSandbox) -> Result<ToolReply<Forked>, ToolFailure> {
     let ForkSandbox { count, memory, sandbox_id } = arguments;
     let count = within("count", count.unwrap_or(1), 1, MOST_FORKS)?;
     let target = call.target(sandbox_id.as_deref()).await?;
@@ -54,7 +54,7 @@ pub async fn fork(call: &Call, arguments: ForkSandbox) -> Result<Reply<Forked>, 
     if call.cancelled.is_cancelled() {
         // Nobody gets the ids.
         terminate_all(forks).await;
-        return Err(Failure::cancelled());
+        return Err(ToolFailure::cancelled());
     }
     let mut ends_with_session = false;
     if let Some(session) = &call.session
@@ -69,7 +69,7 @@ pub async fn fork(call: &Call, arguments: ForkSandbox) -> Result<Reply<Forked>, 
         timeout_seconds: forks.first().and_then(Sandbox::known).map(|view| view.timeout_ms / 1000),
         fork_ids: forks.iter().map(|fork| fork.id().to_string()).collect(),
     };
-    Ok(Reply::json(target.note, forked))
+    Ok(ToolReply::json(target.note, forked))
 }
 
 async fn copies(sandbox: &Sandbox, count: u64, memory: bool) -> sandboxd_client::Result<Vec<Sandbox>> {

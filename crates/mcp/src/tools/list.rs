@@ -5,9 +5,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::page::{Limit, Offset};
-use super::reply::Reply;
-use super::{Call, page, schema};
-use crate::failure::Failure;
+use super::reply::ToolReply;
+use super::{ToolCall, page, schema};
+use crate::failure::ToolFailure;
 
 /// Which sandboxes to list.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -59,7 +59,10 @@ struct Item {
 }
 
 /// Lists the sandboxes of the account.
-pub async fn list(call: &Call, arguments: ListSandboxes) -> Result<Reply<SandboxesListed>, Failure> {
+pub async fn list(
+    call: &ToolCall,
+    arguments: ListSandboxes,
+) -> Result<ToolReply<SandboxesListed>, ToolFailure> {
     let size = page::size(arguments.limit)?;
     let list = call.client.list().details().page_size(size);
     let list = list.state(arguments.state.unwrap_or(SandboxState::Running));
@@ -82,5 +85,5 @@ pub async fn list(call: &Call, arguments: ListSandboxes) -> Result<Reply<Sandbox
         total: found.pagination.total,
         next_offset,
     };
-    Ok(Reply::json(None, listed))
+    Ok(ToolReply::json(None, listed))
 }

@@ -13,7 +13,7 @@ pub const PAGE: usize = 32 << 10;
 pub const TAIL: usize = 4 << 10;
 
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct OutputPage {
     pub stdout: String,
     pub stderr: String,
     /// Bytes that the service dropped from the log of the command.
@@ -28,7 +28,7 @@ pub struct Page {
     pub last_line: String,
 }
 
-impl Page {
+impl OutputPage {
     /// An empty page before the whole output.
     pub fn not_read() -> Self {
         Self { next: Some(String::new()), ..Self::default() }
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_long_output_is_a_page_a_cursor_and_a_tail() {
-        let mut page = Page::default();
+        let mut page = OutputPage::default();
         for index in 0..1000 {
             let before = format!("at{index}");
             page.add(line(index), (index > 0).then_some(before.as_str()));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_line_longer_than_the_page_is_whole() {
-        let mut page = Page::default();
+        let mut page = OutputPage::default();
         page.add(Output::Stdout("ä".repeat(PAGE)), None);
         assert!(!page.is_full() && page.tail().is_none());
         page.add(Output::Stderr("x".into()), Some("7"));

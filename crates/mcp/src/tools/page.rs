@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::within;
-use crate::failure::Failure;
+use crate::failure::ToolFailure;
 
 const DEFAULT: u64 = 50;
 const LARGEST: u64 = 100;
@@ -22,7 +22,7 @@ pub struct Offset(#[schemars(range(max = LARGEST_OFFSET))] pub u64);
 pub struct Limit(#[schemars(range(min = 1, max = LARGEST))] u64);
 
 /// The size of a page, from the argument `limit`.
-pub fn size(limit: Option<Limit>) -> Result<u32, Failure> {
+pub fn size(limit: Option<Limit>) -> Result<u32, ToolFailure> {
     let limit = within("limit", limit.map_or(DEFAULT, |limit| limit.0), 1, LARGEST)?;
     Ok(u32::try_from(limit).unwrap_or(u32::MAX))
 }

@@ -1,6 +1,6 @@
 //! Tools of earlier versions, for hosts and prompts that still have their names.
 
-use crate::failure::Failure;
+use crate::failure::ToolFailure;
 
 /// A tool that is an action of another one now.
 #[derive(Debug)]
@@ -29,9 +29,9 @@ pub const RENAMED: [Renamed; 11] = [
 ];
 
 /// The failure of a call of an earlier name; none if no tool has had it.
-pub fn failure(name: &str) -> Option<Failure> {
+pub fn failure(name: &str) -> Option<ToolFailure> {
     let Renamed { old, tool, action } = RENAMED.iter().find(|renamed| renamed.old == name)?;
-    Some(Failure::new(
+    Some(ToolFailure::new(
         format!("There is no tool {old} any more; {tool} does this."),
         format!("Call {tool} with \"action\": \"{action}\" and the same other arguments."),
     ))

@@ -3,18 +3,18 @@
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::ToolFailure;
 
 /// What a tool returns.
 #[derive(Debug)]
-pub struct Reply<T> {
+pub struct ToolReply<T> {
     /// None: the structured content as JSON.
     content: Option<Vec<ContentBlock>>,
     note: Option<String>,
     structured: T,
 }
 
-impl<T> Reply<T> {
+impl<T> ToolReply<T> {
     /// A result whose text is the structured content as JSON, and a note.
     pub fn json(note: Option<String>, structured: T) -> Self {
         Self { content: None, note, structured }
@@ -33,14 +33,14 @@ impl<T> Reply<T> {
     }
 
     /// The same result as one of several that a tool can have.
-    pub fn map<U>(self, to: impl FnOnce(T) -> U) -> Reply<U> {
-        Reply { content: self.content, note: self.note, structured: to(self.structured) }
+    pub fn map<U>(self, to: impl FnOnce(T) -> U) -> ToolReply<U> {
+        ToolReply { content: self.content, note: self.note, structured: to(self.structured) }
     }
 }
 
-impl<T: Serialize> Reply<T> {
+impl<T: Serialize> ToolReply<T> {
     /// The result in the protocol.
-    pub fn into_result(self) -> Result<CallToolResult, Failure> {
+    pub fn into_result(self) -> Result<CallToolResult, ToolFailure> {
         let mut content = match self.content {
             Some(content) => content,
             // Of the type and not of the value, which has another order.
@@ -58,6 +58,6 @@ impl<T: Serialize> Reply<T> {
     }
 }
 
-fn unserializable(error: &serde_json::Error) -> Failure {
-    Failure::new(format!("The result cannot be serialized: {error}."), "Report this to the user.")
+fn unserializable(error: &serde_json::Error) -> ToolFailure {
+    ToolFailure::new(format!("The result cannot be serialized: {error}."), "Report this to the user.")
 }

@@ -4,10 +4,10 @@ use sandboxd_client::{Code, Error, Sandbox, SandboxState, SnapshotId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::reply::Reply;
+use super::reply::ToolReply;
 use super::schema::id_pattern;
-use super::{Call, parse_id};
-use crate::failure::Failure;
+use super::{ToolCall, parse_id};
+use crate::failure::ToolFailure;
 
 /// The snapshot to return to.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -32,7 +32,7 @@ pub struct RolledBack {
 }
 
 /// Returns the sandbox of a snapshot to that snapshot.
-pub async fn rollback(call: &Call, arguments: Rollback) -> Result<Reply<RolledBack>, Failure> {
+pub async fn rollback(call: &ToolCall, arguments: Rollback) -> Result<ToolReply<RolledBack>, ToolFailure> {
     let Rollback { snapshot_id } = arguments;
     let id: SnapshotId = parse_id("snapshotId", &snapshot_id)?;
     // A snapshot belongs to one sandbox, so the model need not name it.
@@ -41,21 +41,21 @@ pub async fn rollback(call: &Call, arguments: Rollback) -> Result<Reply<RolledBa
     match sandbox.rollback(&snapshot_id).await {
         Ok(view) => {
             let sandbox_id = sandbox.id().to_string();
-            Ok(Reply::json(None, RolledBack { sandbox_id, snapshot_id, state: view.state }))
+            Ok(ToolReply::json(None, RolledBack { sandbox_id, snapshot_id, state: view.state }))
         }
         Err(error) => Err(failed(call, &sandbox, error).await),
     }
 }
 
-/// As [`Call::failed`], with advice for a sandbox that has ended: its snapshot still has the files.
-async fn failed(call: &Call, sandbox: &Sandbox, error: Error) -> Failure {
+/// As [`ToolCall::failed`], with advice for a sandbox that has ended: its snapshot still has the files.
+async fn failed(call: &ToolCall, sandbox: &Sandbox, error: Error) -> ToolFailure {
     if error.code() != Code::SandboxNotFound {
         return call.failed(sandbox, error).await;
     }
     if let Some(session) = &call.session {
         session.forget(sandbox).await;
     }
-    Failure::new(
+    ToolFailure::new(
         format!("The sandbox {} of this snapshot has ended.", sandbox.id()),
         "Call create_sandbox with the snapshotId as image to get a new sandbox with its files.",
     )

@@ -19,12 +19,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::output::Page;
-use super::reply::Reply;
+use super::output::OutputPage;
+use super::reply::ToolReply;
 use super::schema::{self, Effect};
 use super::shared::SandboxReference;
-use super::{Call, Declared, within};
-use crate::failure::Failure;
+use super::{Declared, ToolCall, within};
+use crate::failure::ToolFailure;
 
 const DEFAULT_TIMEOUT_S: u64 = 60;
 const LONGEST_TIMEOUT_S: u64 = 300;
@@ -79,11 +79,11 @@ impl Declared for RunCommand {
     const EFFECT: Effect = Effect::Runs;
     type Output = Ran;
 
-    async fn call(self, call: &Call) -> Result<Reply<Ran>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<Ran>, ToolFailure> {
         match (&self.command, &self.cursor) {
             (Some(_), None) => start(call, self).await,
             (None, Some(_)) => read_on(call, self).await,
-            _ => Err(Failure::argument(
+            _ => Err(ToolFailure::argument(
                 "Give either command, to run it, or cursor, to read the output of an earlier command.",
             )),
         }
@@ -169,7 +169,7 @@ impl Cursor {
     }
 }
 
-async fn start(call: &Call, arguments: RunCommand) -> Result<Reply<Ran>, Failure> {
+async fn start(call: &ToolCall, arguments: RunCommand) -> Result<ToolReply<Ran>, ToolFailure> {
     let RunCommand { command, cwd, env, stdin, timeout_seconds, background, sandbox_id, .. } = arguments;
     let timeout_s =
         within("timeoutSeconds", timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_S), 1, LONGEST_TIMEOUT_S)?;
@@ -193,17 +193,17 @@ async fn start(call: &Call, arguments: RunCommand) -> Result<Reply<Ran>, Failure
         Err(error) => return Err(call.failed(&target.sandbox, error).await),
     };
     if background && !call.cancelled.is_cancelled() {
-        let page = Page::not_read();
+        let page = OutputPage::not_read();
         let ran = Ran::new(&execution, page, ExecutionState::Running);
         return Ok(finish(ran, target.note.into_iter().collect()));
     }
     let kill = CancelOnDrop(Some(execution.clone()));
-    let mut page = Page::default();
+    let mut page = OutputPage::default();
     let following = execution.follow_with_line_ends();
     match follow(call, following, None, &mut page, timeout + MARGIN, Until::Done).await {
         Ended::Cancelled => {
             kill.cancel().await;
-            return Err(Failure::cancelled());
+            return Err(ToolFailure::cancelled());
         }
         Ended::Failed(error) => {
             kill.cancel().await;
@@ -215,7 +215,7 @@ async fn start(call: &Call, arguments: RunCommand) -> Result<Reply<Ran>, Failure
 }
 
 /// Starts an execution. Waits while the sandbox runs as many commands as it may, because models make calls in parallel.
-async fn detach(call: &Call, request: impl Fn() -> Execute) -> sandboxd_client::Result<Detached> {
+async fn detach(call: &ToolCall, request: impl Fn() -> Execute) -> sandboxd_client::Result<Detached> {
     let began = Instant::now();
     let mut wait = FIRST_WAIT;
     loop {
@@ -235,17 +235,17 @@ async fn detach(call: &Call, request: impl Fn() -> Execute) -> sandboxd_client::
     }
 }
 
-async fn read_on(call: &Call, arguments: RunCommand) -> Result<Reply<Ran>, Failure> {
+async fn read_on(call: &ToolCall, arguments: RunCommand) -> Result<ToolReply<Ran>, ToolFailure> {
     let text = arguments.cursor.unwrap_or_default();
     let foreign = || {
-        Failure::new(
+        ToolFailure::new(
             "cursor is not a cursor of run_command.",
             "Pass the cursor of a previous result unchanged, or run the command again.",
         )
     };
     let cursor: Cursor = text.parse().map_err(|()| foreign())?;
     if arguments.sandbox_id.is_some_and(|id| *id != *cursor.sandbox) {
-        return Err(Failure::argument("sandboxId is not the sandbox of the cursor; leave it out."));
+        return Err(ToolFailure::argument("sandboxId is not the sandbox of the cursor; leave it out."));
     }
     let wait_s =
         within("timeoutSeconds", arguments.timeout_seconds.unwrap_or(DEFAULT_WAIT_S), 1, LONGEST_TIMEOUT_S)?;
@@ -255,10 +255,10 @@ async fn read_on(call: &Call, arguments: RunCommand) -> Result<Reply<Ran>, Failu
         Some(offset) => execution.follow_with_line_ends_from(offset.clone()),
         None => execution.follow_with_line_ends(),
     };
-    let mut page = Page::default();
+    let mut page = OutputPage::default();
     let wait = Duration::from_secs(wait_s);
     match follow(call, following, cursor.offset, &mut page, wait, Until::Full).await {
-        Ended::Cancelled => Err(Failure::cancelled()),
+        Ended::Cancelled => Err(ToolFailure::cancelled()),
         Ended::Failed(error) => Err(call.failed(&sandbox, error).await),
         Ended::Done | Ended::Waited | Ended::Full => conclude(call, &execution, page, None).await,
     }
@@ -286,10 +286,10 @@ enum Ended {
 /// Reads output into the page. Afterwards `page.next` is the offset of the output that follows, if the command runs or the page is
 /// full.
 async fn follow(
-    call: &Call,
+    call: &ToolCall,
     mut following: Following,
     begin: Option<String>,
-    page: &mut Page,
+    page: &mut OutputPage,
     wait: Duration,
     until: Until,
 ) -> Ended {
@@ -336,11 +336,11 @@ async fn follow(
 
 /// The result after output was read.
 async fn conclude(
-    call: &Call,
+    call: &ToolCall,
     execution: &Detached,
-    mut page: Page,
+    mut page: OutputPage,
     note: Option<String>,
-) -> Result<Reply<Ran>, Failure> {
+) -> Result<ToolReply<Ran>, ToolFailure> {
     let mut notes: Vec<String> = note.into_iter().collect();
     let mut state = ExecutionState::Exited;
     if page.done.as_ref().is_none_or(|done| done.exit_code.is_none()) {
@@ -369,7 +369,7 @@ async fn conclude(
 }
 
 impl Ran {
-    fn new(execution: &Detached, page: Page, state: ExecutionState) -> Self {
+    fn new(execution: &Detached, page: OutputPage, state: ExecutionState) -> Self {
         let tail = page.tail();
         let done = page.done.as_ref();
         Self {
@@ -422,8 +422,8 @@ impl Ran {
     }
 }
 
-fn finish(ran: Ran, notes: Vec<String>) -> Reply<Ran> {
-    Reply::texts(ran.texts().into_iter().chain(notes), ran)
+fn finish(ran: Ran, notes: Vec<String>) -> ToolReply<Ran> {
+    ToolReply::texts(ran.texts().into_iter().chain(notes), ran)
 }
 
 /// Cancels an execution whose call was dropped.

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::fork::{self, ForkSandbox, Forked};
 use super::list::{self, ListSandboxes, SandboxesListed};
-use super::reply::Reply;
+use super::reply::ToolReply;
 use super::schema::Effect;
 use super::terminate::{self, TerminateSandbox, Terminated};
-use super::{Call, Declared};
-use crate::failure::Failure;
+use super::{Declared, ToolCall};
+use crate::failure::ToolFailure;
 
 /// List the sandboxes of the account, fork one, or terminate one. Without sandboxId, fork and terminate use the sandbox of this session.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -43,7 +43,7 @@ impl Declared for ManageSandboxes {
     const EFFECT: Effect = Effect::Runs;
     type Output = SandboxesManaged;
 
-    async fn call(self, call: &Call) -> Result<Reply<SandboxesManaged>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<SandboxesManaged>, ToolFailure> {
         Ok(match self {
             Self::List(arguments) => list::list(call, arguments).await?.map(SandboxesManaged::Listed),
             Self::Fork(arguments) => fork::fork(call, arguments).await?.map(SandboxesManaged::Forked),

@@ -151,11 +151,11 @@ mod tests {
         #[serde(default)]
         #[schemars(schema_with = "isolation_choice")]
         choice: Option<String>,
-        inner: Inner,
+        inner: InnerSample,
     }
 
     #[derive(Serialize, Deserialize, JsonSchema)]
-    struct Inner {
+    struct InnerSample {
         #[schemars(length(max = 3), inner(length(min = 1)))]
         texts: Option<Vec<String>>,
     }

@@ -5,12 +5,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::page::{self, Limit, Offset};
-use super::reply::Reply;
+use super::reply::ToolReply;
 use super::rollback::{self, Rollback, RolledBack};
 use super::schema::{Effect, id_pattern};
 use super::shared::SandboxReference;
-use super::{Call, Declared, parse_id};
-use crate::failure::Failure;
+use super::{Declared, ToolCall, parse_id};
+use crate::failure::ToolFailure;
 use crate::session::MARK;
 
 const LONGEST_NAME: usize = 128;
@@ -48,7 +48,7 @@ impl Declared for ManageSnapshots {
     const EFFECT: Effect = Effect::Destroys;
     type Output = SnapshotsManaged;
 
-    async fn call(self, call: &Call) -> Result<Reply<SnapshotsManaged>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<SnapshotsManaged>, ToolFailure> {
         Ok(match self {
             Self::Take(arguments) => take(call, arguments).await?.map(SnapshotsManaged::Taken),
             Self::List(arguments) => list(call, arguments).await?.map(SnapshotsManaged::Listed),
@@ -103,7 +103,7 @@ pub struct TakeSnapshot {
     sandbox_id: Option<SandboxReference>,
 }
 
-async fn take(call: &Call, arguments: TakeSnapshot) -> Result<Reply<Snapshot>, Failure> {
+async fn take(call: &ToolCall, arguments: TakeSnapshot) -> Result<ToolReply<Snapshot>, ToolFailure> {
     let TakeSnapshot { name, memory, sandbox_id } = arguments;
     let target = call.target(sandbox_id.as_deref()).await?;
     let mut take = target.sandbox.snapshot().memory(memory).metadata(MARK, "created");
@@ -117,9 +117,9 @@ async fn take(call: &Call, arguments: TakeSnapshot) -> Result<Reply<Snapshot>, F
     if call.cancelled.is_cancelled() {
         // Nobody gets the id.
         call.client.delete_snapshot(taken.id.as_str()).await?;
-        return Err(Failure::cancelled());
+        return Err(ToolFailure::cancelled());
     }
-    Ok(Reply::json(target.note, Snapshot::from(taken)))
+    Ok(ToolReply::json(target.note, Snapshot::from(taken)))
 }
 
 /// Which snapshots to list.
@@ -148,7 +148,7 @@ pub struct SnapshotsListed {
     next_offset: Option<u64>,
 }
 
-async fn list(call: &Call, arguments: ListSnapshots) -> Result<Reply<SnapshotsListed>, Failure> {
+async fn list(call: &ToolCall, arguments: ListSnapshots) -> Result<ToolReply<SnapshotsListed>, ToolFailure> {
     let ListSnapshots { name, sandbox_id, offset, limit } = arguments;
     let size = page::size(limit)?;
     let mut query = call.client.snapshots().page_size(size);
@@ -165,7 +165,7 @@ async fn list(call: &Call, arguments: ListSnapshots) -> Result<Reply<SnapshotsLi
         total: found.pagination.total,
         next_offset,
     };
-    Ok(Reply::json(None, listed))
+    Ok(ToolReply::json(None, listed))
 }
 
 /// The snapshot to delete.
@@ -185,9 +185,12 @@ pub struct SnapshotDeleted {
     snapshot_id: String,
 }
 
-async fn delete(call: &Call, arguments: DeleteSnapshot) -> Result<Reply<SnapshotDeleted>, Failure> {
+async fn delete(
+    call: &ToolCall,
+    arguments: DeleteSnapshot,
+) -> Result<ToolReply<SnapshotDeleted>, ToolFailure> {
     let DeleteSnapshot { snapshot_id } = arguments;
     let id: SnapshotId = parse_id("snapshotId", &snapshot_id)?;
     call.client.delete_snapshot(id.as_str()).await?;
-    Ok(Reply::json(None, SnapshotDeleted { snapshot_id }))
+    Ok(ToolReply::json(None, SnapshotDeleted { snapshot_id }))
 }

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use self::build::BuildRequest;
 use self::build_log::{Built, ReadLog};
 use super::page::{self, Limit, Offset};
-use super::reply::Reply;
+use super::reply::ToolReply;
 use super::schema::{self, Effect};
-use super::{Call, Declared, parse_id};
-use crate::failure::Failure;
+use super::{Declared, ToolCall, parse_id};
+use crate::failure::ToolFailure;
 
 pub const LONGEST_NAME: usize = 128;
 pub const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9._/-]*$";
@@ -53,7 +53,7 @@ impl Declared for ManageTemplates {
     const EFFECT: Effect = Effect::Runs;
     type Output = TemplatesManaged;
 
-    async fn call(self, call: &Call) -> Result<Reply<TemplatesManaged>, Failure> {
+    async fn call(self, call: &ToolCall) -> Result<ToolReply<TemplatesManaged>, ToolFailure> {
         let built = |built: Built| TemplatesManaged::Built(Box::new(built));
         Ok(match self {
             Self::Build(arguments) => build::build(call, *arguments).await?.map(built),
@@ -67,7 +67,7 @@ impl Declared for ManageTemplates {
 /// A template, as results have it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Template {
+pub struct ListedTemplate {
     /// The id of the template, which can be the image of create_sandbox.
     pub template_id: String,
     /// The name. As an image it is the newest version that is ready.
@@ -107,7 +107,7 @@ pub struct BuildFault {
     line: Option<u32>,
 }
 
-impl From<TemplateView> for Template {
+impl From<TemplateView> for ListedTemplate {
     fn from(view: TemplateView) -> Self {
         let TemplateView { id, name, version, state, base, steps, size_bytes, error, created_at, .. } = view;
         let template_id = id.to_string();
@@ -138,7 +138,7 @@ pub struct ListTemplates {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplatesListed {
-    templates: Vec<Template>,
+    templates: Vec<ListedTemplate>,
     /// Number of items that match.
     total: u64,
     /// If there are more: the offset of the next call.
@@ -146,7 +146,7 @@ pub struct TemplatesListed {
     next_offset: Option<u64>,
 }
 
-async fn list(call: &Call, arguments: ListTemplates) -> Result<Reply<TemplatesListed>, Failure> {
+async fn list(call: &ToolCall, arguments: ListTemplates) -> Result<ToolReply<TemplatesListed>, ToolFailure> {
     let ListTemplates { name, state, offset, limit } = arguments;
     let size = page::size(limit)?;
     let mut query = call.client.templates().page_size(size);
@@ -159,11 +159,11 @@ async fn list(call: &Call, arguments: ListTemplates) -> Result<Reply<TemplatesLi
     let found = query.page(offset.0).await?;
     let next_offset = page::next_offset(&found.pagination, offset, found.data.len());
     let listed = TemplatesListed {
-        templates: found.data.into_iter().map(Template::from).collect(),
+        templates: found.data.into_iter().map(ListedTemplate::from).collect(),
         total: found.pagination.total,
         next_offset,
     };
-    Ok(Reply::json(None, listed))
+    Ok(ToolReply::json(None, listed))
 }
 
 /// The template to delete.
@@ -183,9 +183,12 @@ pub struct TemplateDeleted {
     template_id: String,
 }
 
-async fn delete(call: &Call, arguments: DeleteTemplate) -> Result<Reply<TemplateDeleted>, Failure> {
+async fn delete(
+    call: &ToolCall,
+    arguments: DeleteTemplate,
+) -> Result<ToolReply<TemplateDeleted>, ToolFailure> {
     let DeleteTemplate { template_id } = arguments;
     let id: TemplateId = parse_id("templateId", &template_id)?;
     call.client.delete_template(id.as_str()).await?;
-    Ok(Reply::json(None, TemplateDeleted { template_id }))
+    Ok(ToolReply::json(None, TemplateDeleted { template_id }))
 }

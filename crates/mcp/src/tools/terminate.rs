@@ -4,10 +4,10 @@ use sandboxd_client::Code;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Call;
-use super::reply::Reply;
+use super::ToolCall;
+use super::reply::ToolReply;
 use super::shared::SandboxReference;
-use crate::failure::Failure;
+use crate::failure::ToolFailure;
 
 /// Which sandbox to terminate.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -28,16 +28,19 @@ pub struct Terminated {
 }
 
 /// Terminates a sandbox. A second call has nothing to do.
-pub async fn terminate(call: &Call, arguments: TerminateSandbox) -> Result<Reply<Terminated>, Failure> {
+pub async fn terminate(
+    call: &ToolCall,
+    arguments: TerminateSandbox,
+) -> Result<ToolReply<Terminated>, ToolFailure> {
     let sandbox = match (&arguments.sandbox_id, &call.session) {
         (Some(id), _) => Some(call.client.find(id).await?),
         (None, Some(session)) => session.created().await,
         (None, None) => {
-            return Err(Failure::argument("sandboxId is missing: this connection has no session."));
+            return Err(ToolFailure::argument("sandboxId is missing: this connection has no session."));
         }
     };
     let Some(sandbox) = sandbox else {
-        return Ok(Reply::json(None, Terminated { sandbox_id: None, terminated: false }));
+        return Ok(ToolReply::json(None, Terminated { sandbox_id: None, terminated: false }));
     };
     let ended = sandbox.terminate().await;
     if let Some(session) = &call.session
@@ -46,5 +49,5 @@ pub async fn terminate(call: &Call, arguments: TerminateSandbox) -> Result<Reply
         session.forget(&sandbox).await;
     }
     ended?;
-    Ok(Reply::json(None, Terminated { sandbox_id: Some(sandbox.id().to_string()), terminated: true }))
+    Ok(ToolReply::json(None, Terminated { sandbox_id: Some(sandbox.id().to_string()), terminated: true }))
 }

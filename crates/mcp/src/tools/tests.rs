@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::alternatives::ACTION;
 use super::renamed::{RENAMED, Renamed};
-use super::{Call, all};
-use crate::failure::Failure;
-use crate::session::{Session, Settings};
+use super::{ToolCall, all};
+use crate::failure::ToolFailure;
+use crate::session::{McpSettings, Session};
 
 type Tested = Result<(), Box<dyn StdError>>;
 
 /// Runs a test with a call of a new session on a new service.
-fn with_service(test: impl AsyncFnOnce(Call) -> Tested) {
+fn with_service(test: impl AsyncFnOnce(ToolCall) -> Tested) {
     sandboxd::testing::with_client(async |client| {
-        test(Call {
+        test(ToolCall {
             client,
             session: Some(Session::default()),
-            settings: Settings::default().into(),
+            settings: McpSettings::default().into(),
             progress: None,
             cancelled: CancellationToken::new(),
         })
@@ -32,7 +32,7 @@ fn with_service(test: impl AsyncFnOnce(Call) -> Tested) {
 }
 
 /// Calls a tool, with its action if `name` has one. Returns whether it failed, its texts and its structured content.
-async fn send(call: &Call, name: &str, mut arguments: Value) -> (bool, String, Value) {
+async fn send(call: &ToolCall, name: &str, mut arguments: Value) -> (bool, String, Value) {
     let name = match name.split_once(' ') {
         Some((tool, action)) => {
             arguments["action"] = action.into();
@@ -42,20 +42,20 @@ async fn send(call: &Call, name: &str, mut arguments: Value) -> (bool, String, V
     };
     let Value::Object(arguments) = arguments else { panic!("{arguments} is no object") };
     let called = super::call(name, call, arguments).await.unwrap_or_else(|| panic!("no tool {name}"));
-    let result = called.unwrap_or_else(Failure::into_result);
+    let result = called.unwrap_or_else(ToolFailure::into_result);
     let texts = result.content.iter().filter_map(|block| block.as_text()).map(|block| block.text.as_str());
     let text = texts.collect::<Vec<_>>().join("\n");
     (result.is_error == Some(true), text, result.structured_content.unwrap_or_default())
 }
 
-async fn succeeds(call: &Call, name: &str, arguments: Value) -> Value {
+async fn succeeds(call: &ToolCall, name: &str, arguments: Value) -> Value {
     let (failed, text, structured) = send(call, name, arguments).await;
     assert!(!failed, "{name}: {text}");
     structured
 }
 
 /// The call fails, with a message that has these words.
-async fn is_refused(call: &Call, name: &str, arguments: Value, words: &[&str]) {
+async fn is_refused(call: &ToolCall, name: &str, arguments: Value, words: &[&str]) {
     let (failed, text, _) = send(call, name, arguments).await;
     assert!(failed, "{name}: {text}");
     for word in words {
@@ -68,7 +68,7 @@ fn id(value: &Value, field: &str) -> String {
 }
 
 /// What the command line prints in a sandbox.
-async fn prints(call: &Call, sandbox: &str, command: &str) -> String {
+async fn prints(call: &ToolCall, sandbox: &str, command: &str) -> String {
     call.client.sandbox(sandbox).unwrap().execute(command).await.unwrap().stdout
 }
 
@@ -394,7 +394,7 @@ fn a_cancelled_call_leaves_nothing_behind() {
 fn steps_of_a_build_reach_only_the_domains_of_the_server() {
     with_service(async |mut call| {
         let only = Some(vec!["example.com".to_owned()]);
-        call.settings = Settings { only_domains: only, ..Settings::default() }.into();
+        call.settings = McpSettings { only_domains: only, ..McpSettings::default() }.into();
         let build = |domains: Value| json!({"name": "web", "dockerfile": "FROM ubuntu:24.04", "allowedDomains": domains});
         is_refused(
             &call,

@@ -65,13 +65,13 @@ impl Set {
 
 /// A sandbox's link and address and, in [`Set::Learnt`], the address that it may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct ElementKey {
     pub link: String,
     pub guest: Ipv4Addr,
     pub target: Option<Ipv4Addr>,
 }
 
-impl Key {
+impl ElementKey {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.link.clone().into_bytes();
         bytes.resize(LINK_BYTES, 0);
@@ -115,17 +115,17 @@ impl RangeKey {
 /// One change of one set. Can be repeated. Ranges of one sandbox in one set must not overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    Put(Set, Key),
+    Put(Set, ElementKey),
     /// With a timeout, which starts now even if the element exists.
-    PutFor(Set, Key, Duration),
-    Drop(Set, Key),
+    PutFor(Set, ElementKey, Duration),
+    Drop(Set, ElementKey),
     PutRange(Set, RangeKey),
     DropRange(Set, RangeKey),
 }
 
 impl Change {
     /// The key, if the change adds it to the set without a timeout.
-    pub fn put_into(&self, into: Set) -> Option<&Key> {
+    pub fn put_into(&self, into: Set) -> Option<&ElementKey> {
         match self {
             Self::Put(set, key) if *set == into => Some(key),
             _ => None,
@@ -138,10 +138,10 @@ pub struct Elements {
     table: String,
     /// The port number of this socket: notifications name the socket that made a change.
     pub number: u32,
-    inner: Inner,
+    inner: SetsSocket,
 }
 
-struct Inner {
+struct SetsSocket {
     socket: Socket,
     sequence: u32,
 }
@@ -150,7 +150,7 @@ impl Elements {
     pub fn open(table: String) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
         let number = socket.bind_auto()?.port_number();
-        Ok(Self { table, number, inner: Inner { socket, sequence: 0 } })
+        Ok(Self { table, number, inner: SetsSocket { socket, sequence: 0 } })
     }
 
     /// Applies changes in transactions of up to 768. Each transaction is atomic.
@@ -163,9 +163,9 @@ impl Elements {
     }
 
     /// Lists a set of sandboxes, with the remaining timeouts.
-    pub fn list(&mut self, set: Set) -> io::Result<Vec<(Key, Option<Duration>)>> {
+    pub fn list(&mut self, set: Set) -> io::Result<Vec<(ElementKey, Option<Duration>)>> {
         let found = self.dump(set)?;
-        Ok(found.into_iter().filter_map(|found| Some((Key::read(&found.key)?, found.left))).collect())
+        Ok(found.into_iter().filter_map(|found| Some((ElementKey::read(&found.key)?, found.left))).collect())
     }
 
     /// Lists a set of ranges.
@@ -272,7 +272,7 @@ fn element(change: &Change, timed: bool) -> ListAttribute<SetElementAttribute> {
     ListAttribute::Element(attributes)
 }
 
-impl Inner {
+impl SetsSocket {
     fn transact(&mut self, messages: Vec<NfTablesMessage>) -> io::Result<()> {
         let control = |message| {
             (NetfilterProtoFamily::Unspec, SUBSYSTEM_NFTABLES, NetfilterMessageInner::None(message))

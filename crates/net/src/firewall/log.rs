@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egress::{Parts, Reason, Target, Transport};
+use egress::{Parts, Reason, RefusedTarget, Transport};
 use netlink::DATAGRAM_BYTES;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_netfilter::nflog::{
@@ -88,7 +88,7 @@ fn report(parts: &Parts, datagram: &[u8]) {
     }
 }
 
-fn read(attributes: &[PacketNla]) -> Option<(Ipv4Addr, Target, Reason)> {
+fn read(attributes: &[PacketNla]) -> Option<(Ipv4Addr, RefusedTarget, Reason)> {
     let (mut packet, mut reason) = (None, None);
     for attribute in attributes {
         match attribute {
@@ -115,7 +115,7 @@ fn reason_of(prefix: &[u8]) -> Option<Reason> {
 }
 
 /// Source and destination of an IPv4 packet.
-fn packet_target(packet: &[u8]) -> Option<(Ipv4Addr, Target)> {
+fn packet_target(packet: &[u8]) -> Option<(Ipv4Addr, RefusedTarget)> {
     let head = usize::from(packet.first()? & 0x0f) * 4;
     let address = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));
     let transport = match *packet.get(9)? {
@@ -128,7 +128,7 @@ fn packet_target(packet: &[u8]) -> Option<(Ipv4Addr, Target)> {
         Transport::Tcp | Transport::Udp => u16::from_be_bytes(*packet.get(head + 2..)?.first_chunk::<2>()?),
         _ => 0,
     };
-    Some((address(12)?, Target { name: None, address: Some(address(16)?), port, transport }))
+    Some((address(12)?, RefusedTarget { name: None, address: Some(address(16)?), port, transport }))
 }
 
 #[cfg(test)]

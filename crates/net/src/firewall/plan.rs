@@ -15,7 +15,7 @@ const BURST_BYTES_MIN: u64 = 512 << 10;
 
 /// The names and ranges that the table is rendered from.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct TablePlan {
     pub scope: Scope,
     pub gateway: Ipv4Addr,
     pub proxy_port: u16,
@@ -26,7 +26,7 @@ pub struct Plan {
     pub connections: u32,
 }
 
-impl Plan {
+impl TablePlan {
     /// Rules that limit what one sandbox sends and receives: packets above the rate are dropped, and TCP slows down.
     fn rate_rules(&self) -> [String; 2] {
         if self.rate_mbit == 0 {

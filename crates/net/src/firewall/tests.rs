@@ -7,13 +7,13 @@ const GUEST: Ipv4Addr = Ipv4Addr::new(10, 64, 0, 2);
 fn changes(passes: Passes, allowed: &[&str], denied: &[&str]) -> Vec<Change> {
     let list = |entries: &[&str]| entries.iter().map(|entry| entry.parse().unwrap()).collect();
     let networks = Networks { allowed: list(allowed), denied: list(denied) };
-    Entry::new("link", KernelPolicy { passes, networks }).changes(GUEST)
+    SandboxEntry::new("link", KernelPolicy { passes, networks }).changes(GUEST)
 }
 
 /// Most sandboxes have no lists, and creating them must stay fast.
 #[test]
 fn a_sandbox_without_lists_needs_three_changes() {
-    let key = || Key { link: "link".to_owned(), guest: GUEST, target: None };
+    let key = || ElementKey { link: "link".to_owned(), guest: GUEST, target: None };
     assert_eq!(
         changes(Passes::Public, &[], &[]),
         [Change::Put(Set::Guests, key()), Change::Put(Set::Open, key()), Change::Drop(Set::Strict, key())]

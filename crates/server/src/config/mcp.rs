@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::mcp::{HttpServer, HttpSettings, Settings};
+use ::mcp::{HttpServer, HttpSettings, McpSettings};
 use tokio_util::sync::CancellationToken;
 
 use super::values::Mcp;
@@ -33,7 +33,7 @@ impl Mcp {
     pub fn server(&self, stop: &CancellationToken) -> HttpServer {
         let minutes = |minutes: u32| Duration::from_secs(u64::from(minutes) * 60);
         HttpServer::new(HttpSettings {
-            tools: Settings {
+            tools: McpSettings {
                 image: self.image.clone(),
                 lifetime: minutes(self.sandbox_minutes),
                 only_domains: None,

@@ -4,9 +4,9 @@ use toml::{Table, Value};
 
 use super::super::Violation;
 use super::super::graph::Graph;
-use super::{Entry, FILE, strings};
+use super::{DenyEntry, FILE, strings};
 
-pub fn check(graph: &Graph, config: &Table, exceptions: &[Entry]) -> Vec<Violation> {
+pub fn check(graph: &Graph, config: &Table, exceptions: &[DenyEntry]) -> Vec<Violation> {
     let allowed = strings(config.get("licenses").and_then(|t: &Value| t.get("allow")));
     let mut found = Vec::new();
     for package in &graph.packages {
@@ -28,16 +28,16 @@ pub fn check(graph: &Graph, config: &Table, exceptions: &[Entry]) -> Vec<Violati
 fn is_met(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut reader = Reader { words: &words, allowed };
+    let mut reader = ExpressionReader { words: &words, allowed };
     reader.any() == Some(true) && reader.words.is_empty()
 }
 
-struct Reader<'a> {
+struct ExpressionReader<'a> {
     words: &'a [&'a str],
     allowed: &'a [&'a str],
 }
 
-impl Reader<'_> {
+impl ExpressionReader<'_> {
     /// `all (OR all)*`
     fn any(&mut self) -> Option<bool> {
         let mut met = self.all()?;

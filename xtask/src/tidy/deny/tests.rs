@@ -13,7 +13,7 @@ fn package(name: &str, version: &str, parent: &str) -> Package {
 
 fn found(packages: Vec<Package>, config: &str) -> Vec<(&'static str, String)> {
     let text = format!("[licenses]\nallow = [\"MIT\"]\n{config}");
-    let sources = [Source { path: FILE.into(), text }];
+    let sources = [SourceFile { path: FILE.into(), text }];
     check(&Graph { packages }, &sources).unwrap().into_iter().map(|v| (v.rule, v.remedy)).collect()
 }
 

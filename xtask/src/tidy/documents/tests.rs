@@ -1,7 +1,7 @@
 use super::*;
 
 fn found(path: &str, text: &str) -> Vec<String> {
-    let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
+    let source = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
     let dev = "case $command in\n  setup) x ;;\n  help | -h | --help) y ;;\nesac\n";
     let sources = [
         source("dev", dev),

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::lex::{Kind, Token};
+use super::super::lex::{Token, TokenKind};
 use super::super::source::{Rust, closing, opens};
-use super::{Start, shell};
+use super::{ProgramStart, shell};
 
 /// Programs that start another one: their first argument that is neither an option nor a number.
 const CARRIERS: [&str; 5] = ["unshare", "nsenter", "timeout", "setpriv", "setsid"];
@@ -15,7 +15,7 @@ const OPTIONS: [&str; 2] = ["--propagation", "--target"];
 
 /// How a function takes the program that it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ProgramForm {
     /// As an argument, counted without `self`.
     Program(usize),
     /// As the first element of an argument.
@@ -26,7 +26,7 @@ enum Form {
 #[derive(Debug)]
 pub struct Starters<'a> {
     /// The flag tells methods from functions.
-    functions: BTreeMap<(&'a str, &'a str, bool), Form>,
+    functions: BTreeMap<(&'a str, &'a str, bool), ProgramForm>,
     constants: BTreeMap<(&'a str, &'a str), String>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Starters<'a> {
 }
 
 /// `fn name(…, program: &str, …)` with a `Command` in its body: its name, whether it is a method, and its form.
-fn starter<'a>(code: &[Token<'a>], at: usize) -> Option<(&'a str, bool, Form)> {
+fn starter<'a>(code: &[Token<'a>], at: usize) -> Option<(&'a str, bool, ProgramForm)> {
     let name = code.get(at + 1).filter(|name| code[at].is("fn") && name.is_ident())?;
     let open = (at + 2..code.len()).find(|&i| code[i].is("(") || code[i].is("{") || code[i].is(";"))?;
     let parameters = arguments(code, open);
@@ -63,8 +63,8 @@ fn starter<'a>(code: &[Token<'a>], at: usize) -> Option<(&'a str, bool, Form)> {
     let form = others.enumerate().find_map(|(index, parameter)| {
         let is_text = parameter.last().is_some_and(|t| t.is("str"));
         match parameter.first()?.text {
-            "program" if is_text => Some(Form::Program(index)),
-            "command_line" => Some(Form::CommandLine(index)),
+            "program" if is_text => Some(ProgramForm::Program(index)),
+            "command_line" => Some(ProgramForm::CommandLine(index)),
             _ => None,
         }
     })?;
@@ -102,7 +102,7 @@ fn arguments<'s, 'a>(code: &'s [Token<'a>], open: usize) -> Vec<&'s [Token<'a>]>
 }
 
 /// The programs that a file starts, and the lines where it starts one that it does not name.
-pub fn starts(file: &Rust<'_>, starters: &Starters<'_>) -> (BTreeSet<Start>, BTreeSet<usize>) {
+pub fn starts(file: &Rust<'_>, starters: &Starters<'_>) -> (BTreeSet<ProgramStart>, BTreeSet<usize>) {
     let mut found = BTreeSet::new();
     let mut unnamed = BTreeSet::new();
     for at in 0..file.code.len() {
@@ -110,22 +110,22 @@ pub fn starts(file: &Rust<'_>, starters: &Starters<'_>) -> (BTreeSet<Start>, BTr
         let line = file.code[at].line;
         let named = comment(file, line);
         if !named.is_empty() {
-            found.extend(named.into_iter().map(|program| Start { line, program }));
+            found.extend(named.into_iter().map(|program| ProgramStart { line, program }));
             continue;
         }
         match call {
-            Call::Named(program) => {
+            ProgramCall::Named(program) => {
                 let (more, known) = carried(file, at, &program, starters);
                 found.extend(more);
                 if is_program(&program) {
-                    found.insert(Start { line, program });
+                    found.insert(ProgramStart { line, program });
                 }
                 if !known {
                     unnamed.insert(line);
                 }
             }
-            Call::Passed => {}
-            Call::Unnamed => {
+            ProgramCall::Passed => {}
+            ProgramCall::Unnamed => {
                 unnamed.insert(line);
             }
         }
@@ -133,14 +133,14 @@ pub fn starts(file: &Rust<'_>, starters: &Starters<'_>) -> (BTreeSet<Start>, BTr
     (found, unnamed)
 }
 
-enum Call {
+enum ProgramCall {
     Named(String),
     /// The program is a parameter whose callers are checked, or this very program.
     Passed,
     Unnamed,
 }
 
-fn call(file: &Rust<'_>, at: usize, starters: &Starters<'_>) -> Option<Call> {
+fn call(file: &Rust<'_>, at: usize, starters: &Starters<'_>) -> Option<ProgramCall> {
     let code = &file.code;
     let folder = file.crate_folder();
     let is = |offset: usize, text: &str| code.get(at + offset).is_some_and(|t| t.is(text));
@@ -151,14 +151,14 @@ fn call(file: &Rust<'_>, at: usize, starters: &Starters<'_>) -> Option<Call> {
         let own = first.iter().any(|t| ["current_exe", "env"].contains(&t.text));
         let passed = first.iter().any(|t| t.is("program")) && in_starter(code, at);
         return Some(match first.iter().find_map(|t| starters.value(folder, t)) {
-            Some(program) if !own => Call::Named(program),
-            _ if own || passed => Call::Passed,
-            _ => Call::Unnamed,
+            Some(program) if !own => ProgramCall::Named(program),
+            _ if own || passed => ProgramCall::Passed,
+            _ => ProgramCall::Unnamed,
         });
     }
     // The server processes of the tests.
     let form = match code[at].text {
-        "ServerProcess" if constructor("ServerProcess") => Form::CommandLine(0),
+        "ServerProcess" if constructor("ServerProcess") => ProgramForm::CommandLine(0),
         name if is(1, "(") && code[at].is_ident() && !(at > 0 && code[at - 1].is("fn")) => {
             *starters.functions.get(&(folder, name, at > 0 && code[at - 1].is(".")))?
         }
@@ -167,12 +167,12 @@ fn call(file: &Rust<'_>, at: usize, starters: &Starters<'_>) -> Option<Call> {
     let open = (at..code.len()).find(|&i| code[i].is("("))?;
     let arguments = arguments(code, open);
     let program = match form {
-        Form::Program(index) => arguments.get(index)?.iter().find_map(|t| starters.value(folder, t)),
-        Form::CommandLine(index) => {
-            arguments.get(index)?.iter().find(|t| t.kind == Kind::Literal).and_then(text)
+        ProgramForm::Program(index) => arguments.get(index)?.iter().find_map(|t| starters.value(folder, t)),
+        ProgramForm::CommandLine(index) => {
+            arguments.get(index)?.iter().find(|t| t.kind == TokenKind::Literal).and_then(text)
         }
     };
-    program.map(Call::Named)
+    program.map(ProgramCall::Named)
 }
 
 /// Whether the innermost function around `at` takes a program from its callers.
@@ -182,7 +182,7 @@ fn in_starter(code: &[Token<'_>], at: usize) -> bool {
 }
 
 /// The programs that a carrier starts, and whether all of them could be determined.
-fn carried(file: &Rust<'_>, at: usize, program: &str, starters: &Starters<'_>) -> (Vec<Start>, bool) {
+fn carried(file: &Rust<'_>, at: usize, program: &str, starters: &Starters<'_>) -> (Vec<ProgramStart>, bool) {
     let code = &file.code;
     let end = (at..code.len()).find(|&i| code[i].is(";") || code[i].is("fn")).unwrap_or(code.len());
     let words = &code[at..end];
@@ -192,16 +192,17 @@ fn carried(file: &Rust<'_>, at: usize, program: &str, starters: &Starters<'_>) -
         let is_value = |at: usize| at > 0 && OPTIONS.contains(&literals[at - 1].1.as_str());
         let next = (0..literals.len())
             .find(|&at| literals[at].1 != program && !is_value(at) && is_program(&literals[at].1));
-        found.extend(next.map(|at| Start { line: literals[at].0, program: literals[at].1.clone() }));
+        found.extend(next.map(|at| ProgramStart { line: literals[at].0, program: literals[at].1.clone() }));
     }
-    let runs_shell = |start: &Start| SHELLS.contains(&start.program.as_str());
+    let runs_shell = |start: &ProgramStart| SHELLS.contains(&start.program.as_str());
     if !SHELLS.contains(&program) && !found.iter().any(runs_shell) {
         return (found, true);
     }
     let is_flag = |t: &Token<'_>| text(t).is_some_and(|word| word.starts_with('-') && word.ends_with('c'));
     let Some(flag) = words.iter().position(is_flag) else { return (found, true) };
-    let script =
-        words.get(flag + 2..).and_then(|rest| rest.iter().find(|t| t.kind == Kind::Literal || t.is_ident()));
+    let script = words
+        .get(flag + 2..)
+        .and_then(|rest| rest.iter().find(|t| t.kind == TokenKind::Literal || t.is_ident()));
     let value = |t: &Token<'_>| starters.value(file.crate_folder(), t).or_else(|| local(code, at, t.text));
     let Some((script, text)) = script.and_then(|t| Some((t, value(t)?))) else {
         return (found, false);
@@ -231,7 +232,7 @@ fn comment(file: &Rust<'_>, line: usize) -> Vec<String> {
 
 /// The value of a string literal.
 fn text(token: &Token<'_>) -> Option<String> {
-    if token.kind != Kind::Literal {
+    if token.kind != TokenKind::Literal {
         return None;
     }
     let raw = token.text.starts_with('r');

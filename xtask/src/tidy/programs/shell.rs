@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Start;
+use super::ProgramStart;
 
 /// Words after which a command begins.
 const KEYWORDS: [&str; 14] =
@@ -35,24 +35,24 @@ pub fn functions(text: &str) -> BTreeSet<String> {
 }
 
 /// The programs that a script starts, without `functions` and the functions that it defines itself.
-pub(super) fn starts(text: &str, functions: &BTreeSet<String>) -> BTreeSet<Start> {
+pub(super) fn starts(text: &str, functions: &BTreeSet<String>) -> BTreeSet<ProgramStart> {
     let own = self::functions(text);
     let known =
         |program: &str| functions.contains(program) || own.contains(program) || BUILTINS.contains(&program);
     let found = commands(text).into_iter().filter(|(_, program)| !known(program));
-    found.map(|(at, program)| Start { line: line_of(text, at), program }).collect()
+    found.map(|(at, program)| ProgramStart { line: line_of(text, at), program }).collect()
 }
 
 /// Every command of a script, builtins and functions too, with its byte offset.
 pub fn commands(text: &str) -> Vec<(usize, String)> {
-    let mut reader = Reader { text, at: 0, found: Vec::new() };
+    let mut reader = ShellReader { text, at: 0, found: Vec::new() };
     reader.commands(None);
     reader.found
 }
 
 /// The words of the simple command at the byte offset `at`, without quotes. Expansions are not expanded.
 pub fn words(text: &str, at: usize) -> Vec<String> {
-    let mut reader = Reader { text, at, found: Vec::new() };
+    let mut reader = ShellReader { text, at, found: Vec::new() };
     let mut words = Vec::new();
     while let Some(next) = reader.peek() {
         match next {
@@ -75,7 +75,7 @@ fn is_name(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| c == '_' || c == '-' || c.is_ascii_alphanumeric())
 }
 
-struct Reader<'a> {
+struct ShellReader<'a> {
     text: &'a str,
     at: usize,
     found: Vec<(usize, String)>,
@@ -83,7 +83,7 @@ struct Reader<'a> {
 
 /// The role of the next word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Position {
+enum WordPosition {
     Command,
     Argument,
     /// An argument of a carrier, which has this number of own arguments left.
@@ -92,7 +92,7 @@ enum Position {
     Pattern,
 }
 
-impl Reader<'_> {
+impl ShellReader<'_> {
     fn rest(&self) -> &str {
         &self.text[self.at..]
     }
@@ -109,12 +109,12 @@ impl Reader<'_> {
 
     /// Reads commands until `end` or the end of the text.
     fn commands(&mut self, end: Option<char>) {
-        let mut position = Position::Command;
+        let mut position = WordPosition::Command;
         // For each open `case`, whether its `in` was read.
         let mut cases: Vec<bool> = Vec::new();
         let mut heredocs: Vec<String> = Vec::new();
         while let Some(next) = self.peek() {
-            if Some(next) == end && position != Position::Pattern {
+            if Some(next) == end && position != WordPosition::Pattern {
                 self.skip(1);
                 return;
             }
@@ -124,8 +124,8 @@ impl Reader<'_> {
                     for delimiter in std::mem::take(&mut heredocs) {
                         self.heredoc(&delimiter);
                     }
-                    if position != Position::Pattern {
-                        position = Position::Command;
+                    if position != WordPosition::Pattern {
+                        position = WordPosition::Command;
                     }
                 }
                 c if c.is_whitespace() => self.skip(1),
@@ -138,44 +138,44 @@ impl Reader<'_> {
         }
     }
 
-    fn operator(&mut self, position: Position, cases: &[bool]) -> Position {
+    fn operator(&mut self, position: WordPosition, cases: &[bool]) -> WordPosition {
         let branch_ends = self.rest().starts_with(";;");
         let opens = self.rest().starts_with('(');
         let closes = self.rest().starts_with(')');
         self.skip(if branch_ends { 2 } else { 1 });
         match position {
-            Position::Pattern if closes => Position::Command,
-            Position::Pattern => Position::Pattern,
-            _ if branch_ends && cases.last() == Some(&true) => Position::Pattern,
+            WordPosition::Pattern if closes => WordPosition::Command,
+            WordPosition::Pattern => WordPosition::Pattern,
+            _ if branch_ends && cases.last() == Some(&true) => WordPosition::Pattern,
             // `name()` defines a function.
-            Position::Argument if opens => Position::Argument,
-            _ => Position::Command,
+            WordPosition::Argument if opens => WordPosition::Argument,
+            _ => WordPosition::Command,
         }
     }
 
-    fn word(&mut self, position: Position, cases: &mut Vec<bool>) -> Position {
+    fn word(&mut self, position: WordPosition, cases: &mut Vec<bool>) -> WordPosition {
         let start = self.at;
         let word = self.take_word();
-        if word == "esac" && matches!(position, Position::Pattern | Position::Command) {
+        if word == "esac" && matches!(position, WordPosition::Pattern | WordPosition::Command) {
             cases.pop();
-            return Position::Command;
+            return WordPosition::Command;
         }
         match position {
-            Position::Pattern => Position::Pattern,
-            Position::Argument if word == "in" && cases.last() == Some(&false) => {
+            WordPosition::Pattern => WordPosition::Pattern,
+            WordPosition::Argument if word == "in" && cases.last() == Some(&false) => {
                 *cases.last_mut().unwrap_or(&mut false) = true;
-                Position::Pattern
+                WordPosition::Pattern
             }
-            Position::Argument => Position::Argument,
+            WordPosition::Argument => WordPosition::Argument,
             // `command -v NAME` does not start it.
-            Position::Carried(_) if word == "-v" => Position::Argument,
-            Position::Carried(skipped) if word.starts_with('-') || word.contains('=') => {
-                Position::Carried(skipped)
+            WordPosition::Carried(_) if word == "-v" => WordPosition::Argument,
+            WordPosition::Carried(skipped) if word.starts_with('-') || word.contains('=') => {
+                WordPosition::Carried(skipped)
             }
-            Position::Carried(skipped) if skipped > 0 => Position::Carried(skipped - 1),
-            Position::Command if is_assignment(&word) => Position::Command,
-            Position::Command if KEYWORDS.contains(&word.as_str()) => Position::Command,
-            Position::Command | Position::Carried(_) => {
+            WordPosition::Carried(skipped) if skipped > 0 => WordPosition::Carried(skipped - 1),
+            WordPosition::Command if is_assignment(&word) => WordPosition::Command,
+            WordPosition::Command if KEYWORDS.contains(&word.as_str()) => WordPosition::Command,
+            WordPosition::Command | WordPosition::Carried(_) => {
                 if word == "case" {
                     cases.push(false);
                 }
@@ -185,7 +185,7 @@ impl Reader<'_> {
     }
 
     /// Records a command; returns the role of its arguments.
-    fn begin(&mut self, start: usize, word: String) -> Position {
+    fn begin(&mut self, start: usize, word: String) -> WordPosition {
         let own =
             ["case", "for", "select", "function"].contains(&word.as_str()) || self.rest().starts_with("()");
         if word == "[[" {
@@ -199,7 +199,7 @@ impl Reader<'_> {
         if !own && !expanded && !shell && !number {
             self.found.push((start, word));
         }
-        carrier.map_or(Position::Argument, |(_, skipped)| Position::Carried(*skipped))
+        carrier.map_or(WordPosition::Argument, |(_, skipped)| WordPosition::Carried(*skipped))
     }
 
     /// A redirection and its target. Returns the delimiter of a here-document.

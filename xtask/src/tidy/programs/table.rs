@@ -2,7 +2,7 @@
 
 /// One line of the table.
 #[derive(Debug)]
-pub struct Row<'a> {
+pub struct SetupRow<'a> {
     pub line: usize,
     pub group: &'a str,
     /// Without the `?` of packages that some distributions lack.
@@ -11,7 +11,7 @@ pub struct Row<'a> {
     check: &'a str,
 }
 
-impl Row<'_> {
+impl SetupRow<'_> {
     pub fn is_check(&self, program: &str) -> bool {
         self.check == program
     }
@@ -20,7 +20,7 @@ impl Row<'_> {
 /// All lines of the table.
 #[derive(Debug)]
 pub struct Table<'a> {
-    pub rows: Vec<Row<'a>>,
+    pub rows: Vec<SetupRow<'a>>,
 }
 
 impl<'a> Table<'a> {
@@ -29,7 +29,7 @@ impl<'a> Table<'a> {
         let rows = lines.take_while(|(_, line)| *line != "TABLE").filter_map(|(at, line)| {
             let mut words = line.split_whitespace();
             let (group, package, check) = (words.next()?, words.next()?, words.next()?);
-            Some(Row { line: at + 1, group, package: package.trim_end_matches('?'), check })
+            Some(SetupRow { line: at + 1, group, package: package.trim_end_matches('?'), check })
         });
         Self { rows: rows.collect() }
     }

@@ -4,10 +4,10 @@ const SETUP_TEXT: &str = "wanted() {\n  cat <<'TABLE'\nrun  nftables nft\ntest s
 
 fn violations(path: &str, text: &str) -> Vec<String> {
     let sources = [
-        Source { path: SETUP.into(), text: SETUP_TEXT.replace("docs pandoc? pandoc\n", "") },
-        Source { path: path.into(), text: format!("{text}\nuse std::process::Command;\n") },
+        SourceFile { path: SETUP.into(), text: SETUP_TEXT.replace("docs pandoc? pandoc\n", "") },
+        SourceFile { path: path.into(), text: format!("{text}\nuse std::process::Command;\n") },
     ];
-    let rust: Vec<_> = sources.iter().filter_map(Source::rust).collect();
+    let rust: Vec<_> = sources.iter().filter_map(SourceFile::rust).collect();
     check(&sources, &rust)
         .into_iter()
         .map(|v| format!("{}: {}: {}", v.line, v.rule, v.remedy.split(' ').next().unwrap()))
@@ -143,7 +143,7 @@ fn commands_of_tested_documents_are_found() {
 
 #[test]
 fn an_unused_group_is_found() {
-    let sources = [Source { path: SETUP.into(), text: SETUP_TEXT.into() }];
+    let sources = [SourceFile { path: SETUP.into(), text: SETUP_TEXT.into() }];
     let found = check(&sources, &[]);
     let unused: Vec<_> =
         found.iter().filter(|v| v.remedy.contains("group")).map(|v| (v.line, v.remedy.as_str())).collect();

@@ -1,7 +1,7 @@
 use super::*;
 
 fn rules(text: &str) -> Vec<&'static str> {
-    check(&Source { path: "a.md".into(), text: text.into() }).into_iter().map(|v| v.rule).collect()
+    check(&SourceFile { path: "a.md".into(), text: text.into() }).into_iter().map(|v| v.rule).collect()
 }
 
 #[test]

@@ -36,18 +36,18 @@ fn wrong(bytes: &[u8]) -> Message {
     }
 }
 
-fn encode_reply(message: &Message, reply: Reply, room: usize) -> Message {
+fn encode_reply(message: &Message, reply: DnsReply, room: usize) -> Message {
     let (_, envelope) = question(message);
     let bytes = envelope.encode_reply(reply, room).unwrap();
     assert!(bytes.len() <= room, "{} of {room}", bytes.len());
     Message::from_vec(&bytes).unwrap()
 }
 
-fn addresses(name: &str, count: u8) -> Reply {
+fn addresses(name: &str, count: u8) -> DnsReply {
     let owner = Name::from_ascii(name).unwrap();
     let record =
         |last| Record::from_rdata(owner.clone(), 60, RData::A(Ipv4Addr::new(192, 0, 2, last).into()));
-    Reply { answers: (1..=count).map(record).collect(), ..Reply::of(ResponseCode::NoError) }
+    DnsReply { answers: (1..=count).map(record).collect(), ..DnsReply::of(ResponseCode::NoError) }
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn replies_are_truncated_to_fit() {
 
 #[test]
 fn extended_errors_need_edns() {
-    let blocked = || Reply { why: Some((15, "no".to_owned())), ..Reply::of(ResponseCode::NXDomain) };
+    let blocked = || DnsReply { why: Some((15, "no".to_owned())), ..DnsReply::of(ResponseCode::NXDomain) };
     assert!(encode_reply(&query("a.example."), blocked(), 512).edns.is_none());
     let reply = encode_reply(&with_edns("a.example.", 1232, 0), blocked(), 1232);
     let edns = reply.edns.unwrap();

@@ -8,7 +8,7 @@ const HOST: &[u8] = b"host";
 
 /// The state of the line after a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum LinePart {
     More,
     /// Some server could accept the line as a request.
     Request,
@@ -22,7 +22,7 @@ pub enum Part {
 
 /// The state of a line.
 #[derive(Debug, Clone, Copy)]
-pub struct Line {
+pub struct LineState {
     words: u32,
     /// About the last word, whether or not it has ended.
     word_bytes: usize,
@@ -45,7 +45,7 @@ pub struct Line {
     target: Option<u8>,
 }
 
-impl Default for Line {
+impl Default for LineState {
     fn default() -> Self {
         Self {
             words: 0,
@@ -64,9 +64,9 @@ impl Default for Line {
     }
 }
 
-impl Line {
+impl LineState {
     /// Examines the next byte.
-    pub fn read(&mut self, byte: u8) -> Part {
+    pub fn read(&mut self, byte: u8) -> LinePart {
         match byte {
             b'!'..=b'~' => self.letter(byte),
             _ => self.gap(byte),
@@ -84,7 +84,7 @@ impl Line {
         self.has_blank
     }
 
-    fn letter(&mut self, byte: u8) -> Part {
+    fn letter(&mut self, byte: u8) -> LinePart {
         if !self.in_word {
             (self.in_word, self.word_bytes, self.is_version) = (true, 0, true);
             self.versions = [0; VERSIONS.len()];
@@ -111,15 +111,15 @@ impl Line {
         }
         self.word_bytes += 1;
         match ends_name {
-            true if is_host => Part::Host,
-            true => Part::Header,
+            true if is_host => LinePart::Host,
+            true => LinePart::Header,
             // Some servers accept more data behind the version, if the line before it is valid.
-            false if self.words > 1 && self.has_method && self.ends_with_version() => Part::Request,
-            false => Part::More,
+            false if self.words > 1 && self.has_method && self.ends_with_version() => LinePart::Request,
+            false => LinePart::More,
         }
     }
 
-    fn gap(&mut self, byte: u8) -> Part {
+    fn gap(&mut self, byte: u8) -> LinePart {
         if self.words < 2 && self.in_word | !is_blank(byte) {
             // Inside or before the first word.
             self.has_method &= is_blank(byte);
@@ -129,15 +129,15 @@ impl Line {
         self.is_odd |= !ends && !matches!(byte, b' ' | b'\t');
         self.has_blank |= !ends;
         if ends && self.words > 1 && self.ends_with_version() && self.is_version {
-            return Part::Request;
+            return LinePart::Request;
         }
         let is_whole = byte == b'\n' && (self.words > 0 || !self.has_method);
         let has_target = self.target == Some(b'/');
         match is_whole {
             // Without a version, this is the only method.
-            true if self.has_method && self.is_get() && (has_target || self.is_odd) => Part::Request,
-            true => Part::Whole,
-            false => Part::More,
+            true if self.has_method && self.is_get() && (has_target || self.is_odd) => LinePart::Request,
+            true => LinePart::Whole,
+            false => LinePart::More,
         }
     }
 

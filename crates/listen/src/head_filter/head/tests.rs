@@ -4,7 +4,7 @@ use super::*;
 
 const LIMIT: usize = 1000;
 
-fn check_text(text: &str) -> Result<Verdict, Refusal> {
+fn check_text(text: &str) -> Result<HeadVerdict, RefusedHead> {
     check(text.as_bytes(), LIMIT, HostRule::Required)
 }
 
@@ -22,11 +22,11 @@ fn the_framing_is_parsed() {
         ("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: Chunked\n\n", Framing::Chunked),
     ];
     for (text, framing) in rows {
-        assert_eq!(check_text(text), Ok(Verdict::Whole { bytes: text.len(), framing }), "{text:?}");
+        assert_eq!(check_text(text), Ok(HeadVerdict::Whole { bytes: text.len(), framing }), "{text:?}");
         let ahead = format!("{text}GET /next");
-        assert_eq!(check_text(&ahead), Ok(Verdict::Whole { bytes: text.len(), framing }), "{ahead:?}");
+        assert_eq!(check_text(&ahead), Ok(HeadVerdict::Whole { bytes: text.len(), framing }), "{ahead:?}");
         for length in 0..text.len() {
-            assert_eq!(check_text(&text[..length]), Ok(Verdict::Partial), "{:?}", &text[..length]);
+            assert_eq!(check_text(&text[..length]), Ok(HeadVerdict::Partial), "{:?}", &text[..length]);
         }
     }
 }
@@ -39,7 +39,7 @@ fn a_refusal_names_the_error() {
     assert!(refusal.bodiless);
     assert_eq!(
         check(b"GET / HTTP/1.1\r\n\r\n", LIMIT, HostRule::Any),
-        Ok(Verdict::Whole { bytes: 18, framing: Framing::Length(0) })
+        Ok(HeadVerdict::Whole { bytes: 18, framing: Framing::Length(0) })
     );
 }
 

@@ -13,11 +13,11 @@ use serde::Deserialize;
 
 use super::build_log::{self, Built, LONGEST_WAIT_S, Log, Stopped};
 use super::{LONGEST_NAME, NAME_PATTERN};
-use crate::failure::Failure;
+use crate::failure::ToolFailure;
 use crate::session::MARK;
-use crate::tools::reply::Reply;
+use crate::tools::reply::ToolReply;
 use crate::tools::shared::Domains;
-use crate::tools::{Call, schema};
+use crate::tools::{ToolCall, schema};
 
 const DEFAULT_WAIT_S: u64 = 60;
 const LONGEST_DOCKERFILE: usize = 256 << 10;
@@ -58,7 +58,7 @@ pub struct BuildRequest {
 }
 
 /// Builds a template, and waits for the end of its build.
-pub async fn build(call: &Call, arguments: BuildRequest) -> Result<Reply<Built>, Failure> {
+pub async fn build(call: &ToolCall, arguments: BuildRequest) -> Result<ToolReply<Built>, ToolFailure> {
     let wait = build_log::wait(arguments.wait_seconds, DEFAULT_WAIT_S)?;
     let accepted = request(call, arguments)?.await?;
     let cancel = CancelOnDrop(Some((call.client.clone(), accepted.id.clone())));
@@ -66,13 +66,13 @@ pub async fn build(call: &Call, arguments: BuildRequest) -> Result<Reply<Built>,
     let stopped = build_log::follow(call, &accepted.id, wait, &mut log).await;
     if let Stopped::Cancelled = stopped {
         cancel.cancel().await;
-        return Err(Failure::cancelled());
+        return Err(ToolFailure::cancelled());
     }
     cancel.disarm();
     build_log::conclude(call, &accepted.id, log, stopped).await
 }
 
-fn request(call: &Call, arguments: BuildRequest) -> Result<BuildTemplate, Failure> {
+fn request(call: &ToolCall, arguments: BuildRequest) -> Result<BuildTemplate, ToolFailure> {
     let mut build = call.client.build_template(arguments.name).dockerfile(arguments.dockerfile);
     build = build.no_cache(arguments.no_cache).metadata(MARK, "created");
     for (name, value) in arguments.build_args {

@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::Template;
-use crate::failure::Failure;
+use super::ListedTemplate;
+use crate::failure::ToolFailure;
 use crate::tools::output::Tail;
-use crate::tools::reply::Reply;
+use crate::tools::reply::ToolReply;
 use crate::tools::schema::id_pattern;
-use crate::tools::{Call, parse_id, within};
+use crate::tools::{ToolCall, parse_id, within};
 
 pub const LONGEST_WAIT_S: u64 = 300;
 const DEFAULT_WAIT_S: u64 = 10;
@@ -38,7 +38,7 @@ pub struct ReadLog {
 }
 
 /// Reads the log of a build, and waits for its end.
-pub async fn read(call: &Call, arguments: ReadLog) -> Result<Reply<Built>, Failure> {
+pub async fn read(call: &ToolCall, arguments: ReadLog) -> Result<ToolReply<Built>, ToolFailure> {
     let ReadLog { template_id, wait_seconds } = arguments;
     let mut wait = wait(wait_seconds, DEFAULT_WAIT_S)?;
     let id: TemplateId = parse_id("templateId", &template_id)?;
@@ -49,12 +49,12 @@ pub async fn read(call: &Call, arguments: ReadLog) -> Result<Reply<Built>, Failu
     let mut log = Log::default();
     let stopped = follow(call, &id, wait, &mut log).await;
     if let Stopped::Cancelled = stopped {
-        return Err(Failure::cancelled());
+        return Err(ToolFailure::cancelled());
     }
     conclude(call, &id, log, stopped).await
 }
 
-pub fn wait(seconds: Option<u64>, default_s: u64) -> Result<Duration, Failure> {
+pub fn wait(seconds: Option<u64>, default_s: u64) -> Result<Duration, ToolFailure> {
     within("waitSeconds", seconds.unwrap_or(default_s), 1, LONGEST_WAIT_S).map(Duration::from_secs)
 }
 
@@ -104,7 +104,7 @@ pub enum Stopped {
     Failed(sandboxd_client::Error),
 }
 
-pub async fn follow(call: &Call, id: &TemplateId, wait: Duration, log: &mut Log) -> Stopped {
+pub async fn follow(call: &ToolCall, id: &TemplateId, wait: Duration, log: &mut Log) -> Stopped {
     let started = Instant::now();
     let mut ticks = tokio::time::interval_at(started + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -135,11 +135,11 @@ pub async fn follow(call: &Call, id: &TemplateId, wait: Duration, log: &mut Log)
 
 /// The result, also if the log could not be read to its end: the model needs the id of the template.
 pub async fn conclude(
-    call: &Call,
+    call: &ToolCall,
     id: &TemplateId,
     log: Log,
     stopped: Stopped,
-) -> Result<Reply<Built>, Failure> {
+) -> Result<ToolReply<Built>, ToolFailure> {
     let template = match log.done {
         Some(template) => template,
         None => call.client.template(id.as_str()).await?,
@@ -151,7 +151,7 @@ pub async fn conclude(
         Stopped::Failed(error) => format!("The log cannot be read to its end: {error}."),
         Stopped::Done | Stopped::Waited | Stopped::Cancelled => String::new(),
     };
-    Ok(Reply::texts([built.log.clone(), built.status(), note], built))
+    Ok(ToolReply::texts([built.log.clone(), built.status(), note], built))
 }
 
 /// The state of a build, and the end of its log.
@@ -159,7 +159,7 @@ pub async fn conclude(
 #[serde(rename_all = "camelCase")]
 pub struct Built {
     #[serde(flatten)]
-    template: Template,
+    template: ListedTemplate,
     /// The end of the log.
     log: String,
     /// Bytes of the log before it.
@@ -174,7 +174,7 @@ fn is_zero(number: &u64) -> bool {
 impl Built {
     /// What the model has to know of the build, and what to do next.
     fn status(&self) -> String {
-        let Template { template_id, name, version, steps, error, .. } = &self.template;
+        let ListedTemplate { template_id, name, version, steps, error, .. } = &self.template;
         let next = format!(
             "Call manage_templates with the action read_log and the templateId {template_id} to follow it."
         );
