@@ -119,14 +119,17 @@ impl Exec {
         })
     }
 
+    /// Whether its first process has not been collected yet.
     pub fn is_running(&self) -> bool {
         self.state == CommandState::Running
     }
 
+    /// Whether it is a file operation or a watch.
     pub fn is_file_op(&self) -> bool {
         matches!(self.kind, spawn::ProgramKind::FileOp | spawn::ProgramKind::Watch)
     }
 
+    /// Whether it is a watch, which has no end of its own.
     pub fn is_watch(&self) -> bool {
         self.kind == spawn::ProgramKind::Watch
     }
@@ -136,6 +139,7 @@ impl Exec {
         self.detached = Some(Detached { is_attached: true, ..Detached::default() });
     }
 
+    /// Whether it outlives its link.
     pub fn is_detached(&self) -> bool {
         self.detached.is_some()
     }

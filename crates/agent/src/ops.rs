@@ -28,10 +28,12 @@ impl Ops {
         self.serials.contains_key(&op)
     }
 
+    /// Whether another command may start.
     pub fn exec_room(&self) -> bool {
         self.execs.len() < MAX_EXECS
     }
 
+    /// Whether another connection may be dialled.
     pub fn dial_room(&self) -> bool {
         self.dials.len() < MAX_DIALS
     }
@@ -61,18 +63,22 @@ impl Ops {
         }
     }
 
+    /// The command with this serial.
     pub fn exec(&mut self, serial: u64) -> Option<&mut Exec> {
         self.execs.get_mut(&serial)
     }
 
+    /// The connection with this serial.
     pub fn dial(&mut self, serial: u64) -> Option<&mut Dial> {
         self.dials.get_mut(&serial)
     }
 
+    /// The command with this number of the host.
     pub fn exec_of(&mut self, op: u64) -> Option<&mut Exec> {
         self.execs.get_mut(self.serials.get(&op)?)
     }
 
+    /// The connection with this number of the host.
     pub fn dial_of(&mut self, op: u64) -> Option<&mut Dial> {
         self.dials.get_mut(self.serials.get(&op)?)
     }

@@ -75,6 +75,7 @@ impl Poll {
         Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)? })
     }
 
+    /// Registers a descriptor, whose events then carry the token.
     pub fn add(&self, fd: impl AsFd, token: PollToken, interest: Interest) -> Result<(), Errno> {
         epoll::add(&self.epoll, fd, data(token), flags(interest))
     }

@@ -92,6 +92,7 @@ impl OutputSource {
         Self { ending: Ending::Terminal, ..Self::new(fd, Channel::Stdout, window) }
     }
 
+    /// Whether it reads a terminal.
     pub fn is_terminal(&self) -> bool {
         self.ending == Ending::Terminal
     }

@@ -76,6 +76,7 @@ pub struct Names {
 }
 
 impl Names {
+    /// Reads both files. A missing or unusable one counts as empty.
     pub fn read() -> Self {
         let numbered = |content: &[u8]| {
             let rows = content.split(|byte| *byte == b'\n').map(fields);

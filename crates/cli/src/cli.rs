@@ -61,6 +61,7 @@ pub struct Global {
     pub url: Option<String>,
 }
 
+/// The commands. The comments of the variants are their help texts.
 #[derive(Debug, Subcommand)]
 pub enum SbxCommand {
     /// Run a command in a new sandbox, then remove the sandbox
@@ -156,6 +157,7 @@ pub enum SbxCommand {
     },
 }
 
+/// A shell with a completion script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Shell {
     Bash,
@@ -163,6 +165,7 @@ pub enum Shell {
     Fish,
 }
 
+/// The arguments of `sbx timeout`.
 #[derive(Debug, Args)]
 pub struct TimeoutArguments {
     /// Running time from now, such as 90m or 24h; 0 ends the timeout now
@@ -173,6 +176,7 @@ pub struct TimeoutArguments {
     pub ids: Vec<String>,
 }
 
+/// The arguments of `sbx logs`.
 #[derive(Debug, Args)]
 pub struct LogsArguments {
     /// Id or name of the sandbox
@@ -186,6 +190,7 @@ pub struct LogsArguments {
     pub follow: bool,
 }
 
+/// The arguments of `sbx ls`.
 #[derive(Debug, Args)]
 pub struct LsArguments {
     /// Include terminated sandboxes
@@ -211,6 +216,7 @@ pub struct LsArguments {
     pub limit: usize,
 }
 
+/// One or more sandboxes.
 #[derive(Debug, Args)]
 pub struct Ids {
     /// Ids or names of the sandboxes
@@ -218,6 +224,7 @@ pub struct Ids {
     pub ids: Vec<String>,
 }
 
+/// The arguments of `sbx pause`.
 #[derive(Debug, Args)]
 pub struct PauseArguments {
     /// Store the processes on the host's disk, so that they need no memory and survive a reboot (gVisor only)
@@ -227,6 +234,7 @@ pub struct PauseArguments {
     pub sandboxes: Ids,
 }
 
+/// The arguments of `sbx resume`.
 #[derive(Debug, Args)]
 pub struct ResumeArguments {
     /// End the processes and start the sandbox again on its disk
@@ -236,6 +244,7 @@ pub struct ResumeArguments {
     pub sandboxes: Ids,
 }
 
+/// The arguments of `sbx rm`.
 #[derive(Debug, Args)]
 pub struct RmArguments {
     /// Ids or names of the sandboxes
@@ -249,6 +258,7 @@ pub struct RmArguments {
     pub force: bool,
 }
 
+/// The arguments of commands that show one sandbox.
 #[derive(Debug, Args)]
 pub struct ProbeArguments {
     /// Id or name of the sandbox
@@ -256,6 +266,7 @@ pub struct ProbeArguments {
     pub id: String,
 }
 
+/// The arguments of `sbx expose`.
 #[derive(Debug, Args)]
 pub struct ExposeArguments {
     /// Id or name of the sandbox
@@ -272,6 +283,7 @@ pub struct ExposeArguments {
     pub no_resume: bool,
 }
 
+/// The arguments of `sbx unexpose`.
 #[derive(Debug, Args)]
 pub struct UnexposeArguments {
     /// Id or name of the sandbox
@@ -282,6 +294,7 @@ pub struct UnexposeArguments {
     pub ports: Vec<u16>,
 }
 
+/// The arguments of `sbx open`.
 #[derive(Debug, Args)]
 pub struct OpenArguments {
     /// Id or name of the sandbox
@@ -295,6 +308,7 @@ pub struct OpenArguments {
     pub time: Duration,
 }
 
+/// The arguments of `sbx top`.
 #[derive(Debug, Args)]
 pub struct TopArguments {
     /// Id or name of the sandbox
@@ -308,6 +322,7 @@ pub struct TopArguments {
     pub refreshes: Option<u32>,
 }
 
+/// The arguments of `sbx bench`.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     /// Image of the sandboxes to create
@@ -318,6 +333,7 @@ pub struct BenchArguments {
     pub rounds: u32,
 }
 
+/// The arguments of `sbx login`.
 #[derive(Debug, Args)]
 pub struct LoginArguments {
     /// Trust the certificate with this SHA-256 fingerprint, without asking

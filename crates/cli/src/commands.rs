@@ -59,6 +59,7 @@ use crate::cli::{Cli, SbxCommand};
 use crate::output::{self, OutputFormat};
 use crate::{completion, context};
 
+/// Runs the command of a command line and returns its exit code. Without a URL or a key it fails before the command begins.
 pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
     let global = &cli.global;
     let format = if global.json { OutputFormat::Json } else { OutputFormat::Plain };

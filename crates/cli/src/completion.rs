@@ -34,6 +34,7 @@ if [[ $funcstack[1] == _sbx ]]; then _sbx "$@"; else compdef _sbx sbx; fi
 const FISH: &str = r#"complete -c sbx -a '(sbx __complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
 "#;
 
+/// The script that a shell loads; it calls the hidden command `__complete`.
 pub const fn script(shell: Shell) -> &'static str {
     match shell {
         Shell::Bash => BASH,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Name of the default profile.
 pub const DEFAULT: &str = "default";
 
+/// The configuration file: profiles by their names.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Configuration {
@@ -32,6 +33,7 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Adds what this profile trusts: its fingerprint or its certificates.
     pub fn trust(&self, builder: ClientBuilder) -> Result<ClientBuilder> {
         match (&self.fingerprint, &self.certificate) {
             (Some(text), _) => Ok(builder.pinned(text.parse().context("the profile's fingerprint")?)),
@@ -75,6 +77,7 @@ impl Configuration {
         toml::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))
     }
 
+    /// Replaces the file, which only its user can read.
     pub fn save(&self, path: &Path) -> Result<()> {
         let context = || format!("writing {}", path.display());
         let dir = path.parent().unwrap_or(Path::new("."));
@@ -87,6 +90,7 @@ impl Configuration {
         Ok(())
     }
 
+    /// The profile with this name. The error of a missing one lists the others.
     pub fn profile(&self, name: &str) -> Result<&Profile> {
         self.profiles.get(name).with_context(|| {
             let names: Vec<&str> = self.profiles.keys().map(String::as_str).collect();

@@ -46,6 +46,7 @@ impl std::error::Error for NoDirectory {}
 pub struct PrintedError<'a>(pub &'a anyhow::Error);
 
 impl PrintedError<'_> {
+    /// Prints the error with its causes, and the hint for it if there is one.
     pub fn print(&self) {
         let paint = Paint::of(&io::stderr());
         let name = paint.text(Tone::Bad, "sbx:");

@@ -27,6 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// USER_HZ, which is 100 on all common systems.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// A process in a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxProcess {
     pub pid: u32,

@@ -21,6 +21,7 @@ pub enum Paint {
 }
 
 impl Paint {
+    /// Colours for a terminal that shows them.
     pub fn of(stream: &impl IsTerminal) -> Self {
         let variable = |name: &str| std::env::var(name).unwrap_or_default();
         Self::decide(stream.is_terminal(), &variable("NO_COLOR"), &variable("TERM"))
@@ -30,6 +31,7 @@ impl Paint {
         if terminal && no_color.is_empty() && term != "dumb" { Self::Colours } else { Self::None }
     }
 
+    /// The text in this tone.
     pub fn text(self, tone: Tone, text: &str) -> String {
         let code = match (self, tone) {
             (Self::None, _) | (_, Tone::Plain) => return text.to_owned(),

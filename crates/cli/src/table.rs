@@ -7,6 +7,7 @@ use crate::style::{Paint, Tone};
 /// A cell and its tone.
 pub type Cell = (String, Tone);
 
+/// A cell without a tone.
 pub fn plain(text: impl Into<String>) -> Cell {
     (text.into(), Tone::Plain)
 }

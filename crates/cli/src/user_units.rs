@@ -25,6 +25,7 @@ const FIELDS: [(&str, &str, Unit); 7] = [
 /// What messages of the library advise to programs only.
 const FOR_PROGRAMS: &str = " or ClientBuilder::key";
 
+/// The message with times and sizes in the units that options of sbx take.
 pub fn in_user_units(message: &str) -> String {
     if let Some(refusal) = refusal(message) {
         return refusal;

@@ -56,6 +56,7 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The name of the reason in events.
     pub fn code(self) -> &'static str {
         match self {
             Self::NotAllowed => "not-allowed",
@@ -151,6 +152,7 @@ impl Refusals {
         (Self { bursts: Mutex::default(), out }, receiver)
     }
 
+    /// Counts a refusal. The first of a kind is sent at once, repetitions together.
     #[expect(clippy::needless_pass_by_value, reason = "callers do not use it afterwards")]
     pub fn report(&self, sandbox: &SandboxId, target: RefusedTarget, reason: Reason) {
         tracing::debug!(id = %sandbox, ?target, reason = reason.code(), "refused");

@@ -86,6 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PolicyRegistry {
+    /// The sandbox at an address. `None` if it was removed or has no policy yet.
     pub fn find(&self, address: Ipv4Addr) -> Option<Arc<Guest>> {
         self.by_address.read().ignore_poison().get(&address).cloned()
     }
@@ -125,6 +126,7 @@ impl Guest {
         }
     }
 
+    /// The rules in force.
     pub fn rules(&self) -> Arc<EgressRules> {
         Arc::clone(&self.rules.read().ignore_poison())
     }
@@ -196,6 +198,7 @@ impl Guest {
         Connection { guest: Arc::clone(self), number, cut }
     }
 
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         lock(&self.open).open.len()
     }

@@ -84,6 +84,7 @@ impl Eq for ResolveFailure {}
 struct HostAddressesUnknown(#[source] io::Error);
 
 impl ResolveFailure {
+    /// The failure of an upstream resolver.
     pub fn upstream(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Upstream(Arc::from(cause.into()))
     }

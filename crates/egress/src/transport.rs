@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+/// The protocol of refused traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
     Tcp,

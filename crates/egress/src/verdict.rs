@@ -46,6 +46,7 @@ pub struct Destination {
     pub is_learnt: bool,
 }
 
+/// What happens to a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It passes to its destination.

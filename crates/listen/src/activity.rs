@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
+/// The open requests of a connection, and when bytes last moved.
 pub struct Activity {
     origin: Instant,
     open: AtomicUsize,
@@ -85,6 +86,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
+    /// Changes who has to act next.
     pub fn set_waits_for(&mut self, waits_for: WaitsFor) {
         if self.waits_for == waits_for {
             return;

@@ -93,6 +93,7 @@ impl TimedBody {
         Self { body, progress, full, left: full, bytes_per_second, pace, waiting_since: None, timer: None }
     }
 
+    /// What is left of the body when the response is made.
     pub fn unread(&self) -> Unread {
         match self.progress {
             BodyProgress::Ended => Unread::Nothing,

@@ -52,6 +52,7 @@ enum FilterState {
     Ended,
 }
 
+/// A connection of which hyper sees only acceptable heads.
 pub struct HeadFilter<W> {
     wire: W,
     /// Bytes from the client that hyper has not read yet.
@@ -102,6 +103,7 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
         }
     }
 
+    /// What remains when hyper has ended the connection.
     pub fn into_rest(self) -> Rest<W> {
         let between =
             matches!(self.state, FilterState::Head { .. } | FilterState::Ended) && self.buffered.is_empty();

@@ -22,6 +22,7 @@ type Then = Box<dyn FnOnce(UpgradedStream) -> Pin<Box<dyn Future<Output = ()> + 
 pub struct Takeover(Arc<Mutex<Option<Then>>>);
 
 impl Takeover {
+    /// Runs `then` when the response is sent.
     pub fn new<F: Future<Output = ()> + Send + 'static>(
         then: impl FnOnce(UpgradedStream) -> F + Send + 'static,
     ) -> Self {
@@ -83,6 +84,7 @@ struct PendingTakeover {
 }
 
 impl TakeoverSlot {
+    /// Keeps the takeover of a request until its response is sent.
     pub fn put(&self, takeover: Takeover, flight: InFlight) {
         *self.lock() = Some(PendingTakeover { takeover, _flight: flight });
     }
@@ -95,6 +97,7 @@ impl TakeoverSlot {
         }
     }
 
+    /// Whether a request will take over the connection.
     pub fn is_taken(&self) -> bool {
         self.lock().is_some()
     }

@@ -17,6 +17,7 @@ impl Tasks {
         Self { tracker: TaskTracker::new(), kill: CancellationToken::new() }
     }
 
+    /// Starts a task that is awaited when the server stops.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let kill = self.kill.clone();
         self.tracker.spawn(async move {

@@ -19,6 +19,7 @@ enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+/// A connection, of whatever kind, that gives up on a client that does not read.
 pub struct Wire {
     stream: Stream,
     /// Bytes that were put back and are read first.
@@ -29,10 +30,12 @@ pub struct Wire {
 }
 
 impl Wire {
+    /// A connection without TLS.
     pub fn plain(stream: TcpStream, write_timeout: Duration) -> Self {
         Self::new(Stream::Plain(stream), write_timeout)
     }
 
+    /// A connection after its handshake.
     pub fn tls(stream: TlsStream<TcpStream>, write_timeout: Duration) -> Self {
         Self::new(Stream::Tls(Box::new(stream)), write_timeout)
     }

@@ -23,14 +23,17 @@ impl ToolFailure {
         }
     }
 
+    /// A failure with what the model can do about it.
     pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { message: message.into(), remedy: Some(remedy.into()) }
     }
 
+    /// The failure of a call that its client cancelled.
     pub fn cancelled() -> Self {
         Self { message: "The call was cancelled.".into(), remedy: None }
     }
 
+    /// The result of a call that failed, which the model reads.
     pub fn into_result(self) -> CallToolResult {
         let mut text: String = self.message.chars().take(LONGEST_MESSAGE).collect();
         if let Some(remedy) = self.remedy {

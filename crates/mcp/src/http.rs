@@ -36,6 +36,7 @@ pub const BODY_MAX: usize = 8 << 20;
 /// One account may hold this part of all sessions.
 const ACCOUNT_SHARE: usize = 4;
 
+/// What the server needs to serve MCP over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
     pub tools: McpSettings,
@@ -66,6 +67,7 @@ pub enum Refused {
     Failed,
 }
 
+/// A response, whose body may be a stream of events.
 pub type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
 /// The MCP server behind `/mcp`.
@@ -141,6 +143,7 @@ impl Drop for Slot {
 }
 
 impl HttpServer {
+    /// A server, which has no session yet.
     pub fn new(settings: HttpSettings) -> Self {
         let mut sessions = SessionConfig::default();
         sessions.keep_alive = Some(settings.idle);

@@ -44,6 +44,7 @@ pub struct Server {
 }
 
 impl Server {
+    /// A server for one connection. Without a session, calls have to name their sandboxes.
     pub fn new(clients: Clients, session: Option<Session>, settings: impl Into<Arc<McpSettings>>) -> Self {
         Self { clients, session, settings: settings.into(), _end: None }
     }

@@ -205,6 +205,7 @@ pub struct EndOnDrop {
 }
 
 impl EndOnDrop {
+    /// A guard that ends the session when it is dropped. `endings` waits for that.
     pub fn new(session: Session, endings: &TaskTracker) -> Self {
         Self { session, ending: Some(endings.token()) }
     }

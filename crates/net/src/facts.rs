@@ -27,6 +27,7 @@ pub struct Fact {
     pub remedy: Option<String>,
 }
 
+/// Whether the host is as networking needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FactState {
     Good,

@@ -51,6 +51,7 @@ pub enum Passes {
     Learnt,
 }
 
+/// The table in the kernel, and what is in its sets.
 pub struct Firewall {
     plan: TablePlan,
     elements: Elements,

@@ -27,6 +27,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// Starts the thread that owns the firewall and the links.
     pub fn start(firewall: Firewall, links: RouteSocket) -> io::Result<Self> {
         Ok(Self {
             firewall: OwnerThread::spawn("net-firewall", firewall)?,

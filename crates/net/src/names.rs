@@ -13,6 +13,7 @@ impl fmt::Display for Scope {
 }
 
 impl Scope {
+    /// The scope of a name that this module made; `None` for any other.
     pub fn parse(text: &str) -> Option<Self> {
         u16::from_str_radix(text, 16).ok().map(Self)
     }

@@ -36,6 +36,7 @@ const CONGESTION_CONTROL: &str = "reno";
 /// Time limit for tasks to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The DNS server, the proxy and the tasks beside them.
 pub struct Serving {
     scope: Scope,
     watched: Watched,

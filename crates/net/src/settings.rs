@@ -48,15 +48,18 @@ impl Block {
     /// The network address, the gateway and the broadcast address belong to no sandbox.
     const RESERVED: u32 = 3;
 
+    /// Whether there is an address for each slot.
     pub fn holds(self, slots: u32) -> bool {
         let size = 1_u64 << (32 - u32::from(self.0.prefix_len()));
         u64::from(slots) + u64::from(Self::RESERVED) <= size
     }
 
+    /// The address of the host.
     pub fn gateway(self) -> Ipv4Addr {
         self.nth(1)
     }
 
+    /// The address of the sandbox in a slot.
     pub fn of_slot(self, slot: u32) -> Ipv4Addr {
         self.nth(2 + slot)
     }

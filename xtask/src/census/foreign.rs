@@ -22,6 +22,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
+    /// Looks for sandboxes of other data directories.
     pub fn find() -> Result<Self> {
         let here = std::env::current_dir()?;
         let is_own = |path: &Path| disk::is_in_root(path) || path.starts_with(&here);

@@ -84,6 +84,7 @@ fn sandbox_of(text: &str) -> Option<String> {
 }
 
 impl HostProcess {
+    /// Whether it belongs to this project.
     pub fn is_ours(&self) -> bool {
         let known =
             |program: &&str| *program == self.program || (self.program.is_empty() && *program == self.name);

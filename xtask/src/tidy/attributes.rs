@@ -4,6 +4,7 @@
 use super::Violation;
 use super::source::{Rust, attributes};
 
+/// Finds attributes that silence a lint or a test without a reason.
 pub fn check(file: &Rust<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for attribute in attributes(&file.code) {

@@ -14,6 +14,7 @@ type Module = Vec<String>;
 /// Uses between siblings below one module, each with the position of its first use.
 type Edges<'a> = BTreeMap<(String, String), (&'a str, usize)>;
 
+/// Finds one cycle at each level of the module trees.
 pub fn check(files: &[Rust<'_>]) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, Vec<(Module, &Rust<'_>)>> = BTreeMap::new();
     for file in files {

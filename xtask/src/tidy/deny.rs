@@ -14,6 +14,7 @@ use super::{Violation, text_of};
 
 const FILE: &str = "deny.toml";
 
+/// Finds dependencies that `deny.toml` does not permit. Fails if that file is invalid.
 pub fn check(graph: &Graph, sources: &[SourceFile]) -> Result<Vec<Violation>> {
     let text = text_of(sources, FILE).context("there is no deny.toml")?;
     let config: Table = text.parse().context(FILE)?;

@@ -10,6 +10,7 @@ use super::{Violation, manifests, text_of};
 
 const DOCUMENT: &str = "docs/dependencies.md";
 
+/// Finds dependencies without a reason in the document, and reasons without a dependency.
 pub fn check(sources: &[SourceFile]) -> Result<Vec<Violation>> {
     let mut direct = BTreeMap::new();
     let mut used = BTreeSet::new();

@@ -12,6 +12,7 @@ const HISTORY: [&str; 1] = ["CHANGELOG.md"];
 const PROGRAMS: [&str; 4] = ["git", "cd", "apt-get", "rustup"];
 const OUR_PROGRAMS: [&str; 4] = ["sandboxd", "sandbox-agent", "sandbox-launcher", "sbx"];
 
+/// Finds paths in documents that do not exist, and commands of the README that a reader does not have.
 pub fn check(sources: &[SourceFile]) -> Vec<Violation> {
     let known = Known::new(sources);
     let mut found = Vec::new();

@@ -27,12 +27,14 @@ pub struct Package {
     pub parents: BTreeSet<String>,
 }
 
+/// A dependency that a manifest declares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {
     pub name: String,
     pub tests_only: bool,
 }
 
+/// All packages that the workspace is built from.
 #[derive(Debug, Default)]
 pub struct Graph {
     pub packages: Vec<Package>,

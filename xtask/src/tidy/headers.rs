@@ -3,6 +3,7 @@
 use super::Violation;
 use super::source::{Rust, is_test_file};
 
+/// Finds files without a header, and files called `mod.rs`.
 pub fn check(file: &Rust<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     if file.path.ends_with("/mod.rs") && !is_test_file(file.path) {

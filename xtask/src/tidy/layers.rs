@@ -125,6 +125,7 @@ const ANY: &[&str] = &[
     "e2e",
 ];
 
+/// Finds dependencies between crates that their levels do not permit.
 pub fn check(graph: &Graph) -> Vec<Violation> {
     let ours: Vec<&str> = graph.members().map(|p| p.name.as_str()).collect();
     let mut found = Vec::new();

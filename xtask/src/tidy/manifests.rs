@@ -12,6 +12,7 @@ const PUBLISHED: [&str; 2] = ["sandboxd-api", "sandboxd-client"];
 /// The metadata of a published crate.
 const METADATA: [&str; 6] = ["description", "license", "readme", "keywords", "categories", "rust-version"];
 
+/// Finds settings of manifests that differ from the workspace.
 pub fn check(sources: &[SourceFile]) -> Result<Vec<Violation>> {
     let mut found = Vec::new();
     for file in sources.iter().filter(|s| s.path.ends_with("/Cargo.toml")) {

@@ -17,6 +17,7 @@ const AWKS: [&str; 3] = ["awk", "mawk", "gawk"];
 /// Short options of grep with a value, which is the rest of the word or the next word.
 const GREP_VALUES: &str = "efABCDd";
 
+/// Finds pipes whose last command may stop reading early.
 pub fn check(sources: &[SourceFile], rust: &[Rust<'_>]) -> Vec<Violation> {
     let mut found = Vec::new();
     for file in sources.iter().filter(|file| is_script(file)) {

@@ -130,6 +130,7 @@ struct ProgramStart {
     program: String,
 }
 
+/// Finds programs that the table does not have, and rows that nothing needs.
 pub fn check(sources: &[SourceFile], rust: &[Rust<'_>]) -> Vec<Violation> {
     let table = Table::parse(text_of(sources, SETUP).unwrap_or_default());
     let scripts: Vec<&SourceFile> = sources.iter().filter(|file| is_script(file)).collect();

@@ -25,6 +25,7 @@ const HARMLESS: [&str; 10] = [
 ];
 const REMOVING: [&str; 4] = ["remove", "purge", "autoremove", "autopurge"];
 
+/// Finds calls of the package manager that may remove packages.
 pub fn check(sources: &[SourceFile]) -> Vec<Violation> {
     sources.iter().filter(|file| is_script(file)).flat_map(violations).collect()
 }

@@ -11,6 +11,7 @@ const P90_LINES: usize = 250;
 /// The most lines of a function.
 pub const FUNCTION_LINES: usize = 70;
 
+/// Finds functions and files above their limits.
 pub fn check(file: &Rust<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     let lines = lines_without_tests(file);

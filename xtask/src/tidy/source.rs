@@ -58,6 +58,7 @@ pub fn load(root: &Path) -> Result<Vec<SourceFile>> {
 }
 
 impl SourceFile {
+    /// The tokens of a Rust file; `None` for others.
     pub fn rust(&self) -> Option<Rust<'_>> {
         self.path.ends_with(".rs").then(|| Rust::new(&self.path, &self.text))
     }
@@ -72,6 +73,7 @@ impl<'a> Rust<'a> {
         Self { path, lines, code, comments, tests }
     }
 
+    /// Whether a line is part of a test.
     pub fn is_test(&self, line: usize) -> bool {
         self.tests.iter().any(|range| range.contains(&line))
     }
@@ -142,10 +144,12 @@ pub fn closing(code: &[Token<'_>], open: usize) -> usize {
     code.len().saturating_sub(1)
 }
 
+/// Whether it opens a bracket.
 pub fn opens(token: &Token<'_>) -> bool {
     token.kind == TokenKind::Punct && matches!(token.text, "(" | "[" | "{")
 }
 
+/// Whether it closes a bracket.
 pub fn closes(token: &Token<'_>) -> bool {
     token.kind == TokenKind::Punct && matches!(token.text, ")" | "]" | "}")
 }

@@ -5,6 +5,7 @@ use super::source::Rust;
 
 const CRATES: [&str; 6] = ["agent", "driver-host", "driver-oci", "launcher", "net", "rootfs"];
 
+/// Finds `unsafe` without a proof above it.
 pub fn check(file: &Rust<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for token in file.code.iter().filter(|t| t.is("unsafe")) {

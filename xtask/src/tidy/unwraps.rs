@@ -4,6 +4,7 @@
 use super::Violation;
 use super::source::{Rust, attributed_end, attributes};
 
+/// Finds `unwrap` and `expect` without a reason.
 pub fn check(file: &Rust<'_>) -> Vec<Violation> {
     let code = &file.code;
     let excused = excused_lines(file);

@@ -31,6 +31,7 @@ const GLOSSARY: &str = "docs/glossary.md";
 /// The glossary and this file list the words, and the changelog names what was renamed.
 const EXEMPT: [&str; 3] = [GLOSSARY, "CHANGELOG.md", "xtask/src/tidy/words.rs"];
 
+/// Finds words that the glossary replaced.
 pub fn check(file: &SourceFile) -> Vec<Violation> {
     let words_of: fn(&str) -> String = match file.path.rsplit_once('.') {
         _ if EXEMPT.contains(&file.path.as_str()) => return Vec::new(),

@@ -24,6 +24,7 @@ struct CopiedDir {
     source_stat: Stat,
 }
 
+/// Copies a file or a tree. A failure leaves what was copied before.
 pub fn copy(from: &[u8], to: &[u8], reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let source_stat =
         rustix::fs::statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(from))?;

@@ -28,6 +28,7 @@ struct EmptiedDir {
     passes: u32,
 }
 
+/// Removes a file or, if `recursive`, a tree. A failure leaves the rest.
 pub fn delete(path: &[u8], recursive: bool, reply: &mut ReplyWriter) -> Result<Tally, FileFailure> {
     let Some((above, name)) = dirs::split(path) else {
         let message = format!(

@@ -13,6 +13,7 @@ use super::stat;
 
 const MAX_SORTED: usize = 10_000;
 
+/// Sends the entries of a directory from an offset on.
 pub fn list(path: &[u8], offset: u64, limit: u32, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(FileFailure::with(path))?;

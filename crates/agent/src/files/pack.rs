@@ -26,6 +26,7 @@ struct PackedDir {
     length: usize,
 }
 
+/// Sends a tree as a tar archive. Entries that vanish meanwhile are left out.
 pub fn pack(path: &[u8], reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(FileFailure::with(path))?;

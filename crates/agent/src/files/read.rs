@@ -23,6 +23,7 @@ pub struct Range {
     pub length: Option<u64>,
 }
 
+/// Sends a range of a file.
 pub fn read(path: &[u8], range: Range, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let file = open(path)?;
     let found = rustix::fs::fstat(&file).map_err(FileFailure::with(path))?;

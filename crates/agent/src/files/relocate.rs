@@ -13,6 +13,7 @@ use super::failure::{FileFailure, shown};
 use super::reply::ReplyWriter;
 use super::temporary::{self, TargetChange};
 
+/// Renames a file or directory, or copies and deletes it if the file systems differ.
 pub fn relocate(from: &[u8], to: &[u8], overwrite: bool, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     rustix::fs::statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(from))?;
     dirs::split_or_fail(from)?;

@@ -30,6 +30,7 @@ pub fn to_wire<'a>(stat: &Stat, target: Option<&'a [u8]>) -> FileStat<'a> {
     }
 }
 
+/// The type that the host knows.
 pub fn kind(stat: &Stat) -> FileKind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => FileKind::File,
@@ -39,6 +40,7 @@ pub fn kind(stat: &Stat) -> FileKind {
     }
 }
 
+/// The size in bytes; never negative.
 pub fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }

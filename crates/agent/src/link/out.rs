@@ -25,10 +25,12 @@ pub struct OutBuf {
 }
 
 impl OutBuf {
+    /// Whether nothing is left to send.
     pub fn is_empty(&self) -> bool {
         self.head == self.bytes.len()
     }
 
+    /// Whether it holds more than one turn may add to.
     pub fn is_full(&self) -> bool {
         self.bytes.len() - self.head > HIGH
     }
@@ -108,10 +110,12 @@ impl OutBuf {
         self.held_at = Some(self.end());
     }
 
+    /// Sends what was held back.
     pub fn release(&mut self) {
         self.held_at = None;
     }
 
+    /// Whether new data is held back.
     pub fn is_held(&self) -> bool {
         self.held_at.is_some()
     }

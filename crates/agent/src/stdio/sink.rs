@@ -91,6 +91,7 @@ impl Sink {
         if self.ended { None } else { self.window.due() }
     }
 
+    /// Number of bytes that the host has sent.
     pub fn received(&self) -> u64 {
         self.received
     }

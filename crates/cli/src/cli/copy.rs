@@ -15,6 +15,7 @@ pub struct Volume {
     pub back: bool,
 }
 
+/// The arguments of `sbx cp`.
 #[derive(Debug, Args)]
 pub struct CpArguments {
     /// Local path, SANDBOX:PATH, or - for standard input; a directory ending in /. means its contents

@@ -60,6 +60,7 @@ pub struct SandboxOptions {
     pub wait: Option<Duration>,
 }
 
+/// The arguments of `sbx create`.
 #[derive(Debug, Args)]
 pub struct CreateArguments {
     /// Image, template or snapshot to create the sandbox from

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+/// The arguments of `sbx events`.
 #[derive(Debug, Args)]
 pub struct EventsArguments {
     /// List only events of this sandbox

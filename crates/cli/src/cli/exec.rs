@@ -15,6 +15,7 @@ use super::time;
 /// The service's time limit for code.
 const CODE_MAX: Duration = Duration::from_secs(5 * 60);
 
+/// The arguments of `sbx run`.
 #[derive(Debug, Args)]
 #[command(arg(rm()))]
 pub struct RunArguments {
@@ -37,6 +38,7 @@ pub struct RunArguments {
     pub command: Vec<String>,
 }
 
+/// The arguments of `sbx exec`.
 #[derive(Debug, Args)]
 pub struct ExecArguments {
     /// Id or name of the sandbox
@@ -72,6 +74,7 @@ pub struct ExecArguments {
     pub command: Vec<String>,
 }
 
+/// The arguments of `sbx shell`.
 #[derive(Debug, Args)]
 pub struct ShellArguments {
     /// Id or name of the sandbox
@@ -94,6 +97,7 @@ pub struct ShellArguments {
     pub command: Vec<String>,
 }
 
+/// The arguments of `sbx code`.
 #[derive(Debug, Args)]
 pub struct CodeArguments {
     /// Id or name of the sandbox, whose image has a code interpreter
@@ -121,6 +125,7 @@ pub struct CodeArguments {
     pub code: Option<String>,
 }
 
+/// The arguments of `sbx kill`.
 #[derive(Debug, Args)]
 pub struct KillArguments {
     /// Id or name of the sandbox; 'sbx rm' terminates the sandbox itself

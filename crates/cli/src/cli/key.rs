@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+/// The commands of `sbx key`.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
     /// Create a key and print it; it cannot be shown again

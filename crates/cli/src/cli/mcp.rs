@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::time;
 
+/// The arguments of `sbx mcp`.
 #[derive(Debug, Args)]
 pub struct McpArguments {
     /// Create sandboxes from this image, unless the model chooses another one

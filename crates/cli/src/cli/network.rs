@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+/// The commands of `sbx network`.
 #[derive(Debug, Subcommand)]
 pub enum NetworkCommand {
     /// Show the network policy and the traffic of a sandbox

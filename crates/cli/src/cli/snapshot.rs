@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::pair;
 
+/// The commands of `sbx snapshot`.
 #[derive(Debug, Subcommand)]
 pub enum SnapshotCommand {
     /// Take a snapshot of a sandbox and print its id
@@ -46,6 +47,7 @@ pub enum SnapshotCommand {
     },
 }
 
+/// The arguments of `sbx rollback`.
 #[derive(Debug, Args)]
 pub struct RollbackArguments {
     /// Id or name of the sandbox
@@ -56,6 +58,7 @@ pub struct RollbackArguments {
     pub snapshot: String,
 }
 
+/// The arguments of `sbx fork`.
 #[derive(Debug, Args)]
 pub struct ForkArguments {
     /// Id or name of the sandbox

@@ -12,6 +12,7 @@ use super::{isolation, megabytes, pair, time, vcpus};
 /// The tag that Docker adds to a name without one. A create from `NAME:latest` means the newest version of `NAME`, too.
 const LATEST: &str = ":latest";
 
+/// The arguments of `sbx build`.
 #[derive(Debug, Args)]
 pub struct BuildArguments {
     /// Directory of the build context [default: ., or none with -f -]
@@ -75,6 +76,7 @@ fn template_name(text: String) -> String {
     }
 }
 
+/// The commands of `sbx template`.
 #[derive(Debug, Subcommand)]
 pub enum TemplateCommand {
     /// List templates and builds

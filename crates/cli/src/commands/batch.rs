@@ -40,6 +40,7 @@ pub struct ItemResult {
 }
 
 impl ItemResult {
+    /// A result with its line for people and its JSON value.
     pub fn new(line: impl Display, value: impl Serialize) -> Result<Self> {
         Ok(Self { line: line.to_string(), json: serde_json::to_value(value)? })
     }

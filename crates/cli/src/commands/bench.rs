@@ -26,6 +26,7 @@ struct Measurement {
     samples: Vec<Duration>,
 }
 
+/// Prints the percentiles of each operation. After a signal it prints nothing; the sandbox is removed in any case.
 pub async fn bench(client: &Client, format: OutputFormat, arguments: &BenchArguments) -> Result<ExitCode> {
     ensure!(arguments.rounds > 0, "--rounds must be at least 1");
     let interrupt = Interrupt::listen()?;

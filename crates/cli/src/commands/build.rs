@@ -17,6 +17,7 @@ const STDIN: &str = "-";
 /// The context if none is given.
 const HERE: &str = ".";
 
+/// Builds a template and prints its id. A failed build has the exit code 1.
 pub async fn build(client: &Client, format: OutputFormat, arguments: BuildArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let accepted = request(client, &arguments)?.await?;

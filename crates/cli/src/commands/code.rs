@@ -16,6 +16,7 @@ use crate::output::{self, OutputFormat};
 /// Exit code of code that raised an exception without an exit code of its own.
 const EXIT_CODE_RAISED: u8 = 1;
 
+/// Runs the code, prints what it writes and its results, and returns the exit code that the code chose.
 pub async fn code(client: &Client, format: OutputFormat, arguments: CodeArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let CodeArguments { id, language, context, env, timeout, output: dir, code } = arguments;

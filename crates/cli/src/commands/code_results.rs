@@ -47,6 +47,7 @@ impl ResultFile {
 }
 
 impl Results {
+    /// Writes figures to this directory, or shows them on the terminal without one.
     pub fn new(output: Option<PathBuf>) -> Self {
         Self { output, temporary: None, graphics: None, count: 0 }
     }

@@ -13,6 +13,7 @@ use crate::{context, output};
 
 const MAX_CANDIDATES: u32 = 100;
 
+/// Prints the candidates for the last word. If the service does not answer soon, no sandbox is among them.
 pub async fn complete(global: &Global, words: &[String]) -> Result<ExitCode> {
     let mut root = Cli::command();
     root.build();

@@ -12,6 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat};
 use crate::progress::ProgressLine;
 
+/// Copies, with a progress line, and stops at a signal. What was copied before a failure stays.
 pub async fn cp(client: &Client, format: OutputFormat, arguments: &CpArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let (from, to) =

@@ -14,6 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat};
 use crate::units::time_text;
 
+/// Prints the id of the new sandbox, and on a terminal when it will end.
 pub async fn create(client: &Client, format: OutputFormat, arguments: CreateArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let env = variables(&arguments.new.env_file, &arguments.new.env)?;

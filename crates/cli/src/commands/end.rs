@@ -45,6 +45,7 @@ fn why_killed(end: CommandEnd<'_>) -> Option<String> {
     }
 }
 
+/// The exit code of sbx for the end of a command: its own, or 128 plus the number of its signal.
 pub fn code(end: CommandEnd<'_>) -> u8 {
     match (end.exit_code, end.signal) {
         (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),

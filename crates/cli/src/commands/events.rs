@@ -16,6 +16,7 @@ const DEFAULT_COUNT: usize = 100;
 const DEFAULT_COUNT_WITH_FOLLOW: usize = 10;
 const MAX_PAGE: usize = 100;
 
+/// Prints the newest events, and with `--follow` the new ones until a signal.
 pub async fn events(client: &Client, format: OutputFormat, arguments: &EventsArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let work = async {

@@ -16,6 +16,7 @@ use crate::cli::ExecArguments;
 use crate::interrupt::Interrupt;
 use crate::output::OutputFormat;
 
+/// Runs the command and returns its exit code; with `--detach` prints the id of its execution.
 pub async fn exec(client: &Client, format: OutputFormat, arguments: ExecArguments) -> Result<ExitCode> {
     if arguments.tty {
         return exec_on_terminal(client, &arguments).await;

@@ -107,11 +107,13 @@ pub struct Printer {
 }
 
 impl Printer {
+    /// A printer to the standard streams of sbx.
     pub fn new(format: OutputFormat) -> Self {
         let out = io::BufWriter::with_capacity(BUFFER, io::stdout());
         Self { out, format, is_incomplete: false, is_replaced: false }
     }
 
+    /// Prints an event of the output. Standard output is buffered until the next flush.
     pub fn print(&mut self, event: &Output) -> Result<()> {
         self.is_incomplete |= matches!(event, Output::Dropped(_));
         match (self.format, event) {
@@ -140,6 +142,7 @@ impl Printer {
         if self.is_replaced { report_replaced(code) } else { code }
     }
 
+    /// Writes what is buffered for standard output.
     pub fn flush(&mut self) -> Result<()> {
         self.out.flush()?;
         // `io::stdout` buffers incomplete lines.

@@ -9,6 +9,7 @@ use super::command_line::env_variable;
 use crate::cli::ForkArguments;
 use crate::output::OutputFormat;
 
+/// Prints the ids of the new sandboxes. All are created, or none.
 pub async fn fork(client: &Client, format: OutputFormat, arguments: ForkArguments) -> Result<ExitCode> {
     let ForkArguments { id, count, env, name, metadata, memory } = arguments;
     let mut request = client.find(&id).await?.fork(count).memory(memory);

@@ -13,6 +13,7 @@ use crate::table::{age, plain, table};
 /// Length of a shortened digest: its algorithm and 12 digits.
 const SHORT_DIGEST_CHARS: usize = 19;
 
+/// Prints the images as a table.
 pub async fn images(client: &Client, format: OutputFormat) -> Result<ExitCode> {
     let images = client.images().await?;
     format.print(&images, |paint| render(&images, base::unix_ms(), paint))

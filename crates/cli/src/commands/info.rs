@@ -14,6 +14,7 @@ use crate::units::{size_text, time_text};
 /// A longer time is no limit.
 const CENTURY_MS: u64 = 100 * 365 * 24 * 3_600_000;
 
+/// Prints what the service offers as tables.
 pub async fn info(client: &Client, format: OutputFormat) -> Result<ExitCode> {
     let info = client.info().await?;
     format.print(&info, |paint| render(&info, paint))

@@ -19,6 +19,7 @@ const PROGRAM: &str = "sandboxd";
 /// The account of the first key that is created on a machine without one.
 const FIRST_ACCOUNT: &str = "local";
 
+/// Calls `sandboxd key`. It refuses a URL of another machine.
 pub async fn key(global: &Global, format: OutputFormat, command: &KeyCommand) -> Result<ExitCode> {
     if let Some(url) = context::url(global)?.filter(|url| !is_local(url)) {
         bail!(

@@ -9,6 +9,7 @@ use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::KillArguments;
 use crate::output::OutputFormat;
 
+/// Cancels the executions, or sends them the signal, and prints their ids.
 pub async fn kill(client: &Client, format: OutputFormat, arguments: &KillArguments) -> Result<ExitCode> {
     let KillArguments { id, executions, signal } = arguments;
     let sandbox = client.find(id).await?;

@@ -15,6 +15,7 @@ use crate::output::note;
 
 const MAX_KEY_BYTES: u64 = 4096;
 
+/// Saves the profile after the service has accepted the key; a failure saves nothing.
 pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCode> {
     // Fails before the first prompt if there is no path for the profile.
     let path = configuration::path()?;

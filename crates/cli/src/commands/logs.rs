@@ -18,6 +18,7 @@ use crate::table::{age, plain, printable, table};
 /// read.
 const MAX_OUTPUT: usize = 64 << 20;
 
+/// Prints stored output, follows an execution, or lists executions, as the arguments say.
 pub async fn logs(client: &Client, format: OutputFormat, arguments: &LogsArguments) -> Result<ExitCode> {
     let sandbox = client.find(&arguments.id).await?;
     let execution = match &arguments.execution {

@@ -15,6 +15,7 @@ use crate::units::size_text;
 const HEADING: [&str; 10] =
     ["ID", "NAME", "IMAGE", "ISOLATION", "STATE", "AGE", "EXPIRES", "CPU", "MEMORY", "DISK"];
 
+/// Prints the sandboxes as a table, or only their ids.
 pub async fn ls(client: &Client, format: OutputFormat, arguments: &LsArguments) -> Result<ExitCode> {
     let items = list_sandboxes(client, arguments).await?;
     if arguments.quiet {
@@ -50,6 +51,7 @@ fn state(name: &str) -> Result<SandboxState> {
     serde_json::from_value(name.into()).with_context(|| format!("unknown state '{}'", name.escape_debug()))
 }
 
+/// The tone of a state in tables.
 pub fn tone(state: SandboxState) -> Tone {
     match state {
         SandboxState::Running => Tone::Good,

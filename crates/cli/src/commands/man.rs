@@ -8,6 +8,7 @@ use clap::CommandFactory;
 
 use crate::cli::Cli;
 
+/// Writes a page for each command, over existing files.
 pub fn man(dir: &Path) -> Result<ExitCode> {
     let context = || format!("writing manual pages into {}", dir.display());
     std::fs::create_dir_all(dir).with_context(context)?;

@@ -14,6 +14,7 @@ use crate::interrupt::Interrupt;
 
 const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Serves until standard input ends or a signal arrives, then ends the session.
 pub async fn mcp(client: Client, arguments: McpArguments) -> Result<ExitCode> {
     let defaults = McpSettings::default();
     let lifetime = arguments.lifetime.unwrap_or(defaults.lifetime);

@@ -14,6 +14,7 @@ use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
+/// Shows the policy, or changes it and prints the id of the sandbox.
 pub async fn network(client: &Client, format: OutputFormat, command: NetworkCommand) -> Result<ExitCode> {
     let view = match command {
         NetworkCommand::Show { id } => return show(client, format, &id).await,

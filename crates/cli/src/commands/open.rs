@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::cli::OpenArguments;
 use crate::output::OutputFormat;
 
+/// Prints the URL, and opens it in a browser if there is a desktop.
 pub async fn open(client: &Client, format: OutputFormat, arguments: &OpenArguments) -> Result<ExitCode> {
     let url = match (&arguments.id, arguments.port) {
         (Some(id), Some(port)) => port_url(client, id, port, arguments).await?,

@@ -9,6 +9,7 @@ use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::PauseArguments;
 use crate::output::OutputFormat;
 
+/// Pauses each sandbox and prints its id.
 pub async fn pause(client: &Client, format: OutputFormat, arguments: &PauseArguments) -> Result<ExitCode> {
     let ids = &arguments.sandboxes.ids;
     for_each(ids, BatchForm::of(format, ids.len()), async |id: &String| {

@@ -10,6 +10,7 @@ use crate::output::OutputFormat;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
+/// Prints the exposed ports as a table.
 pub async fn ports(client: &Client, format: OutputFormat, arguments: &ProbeArguments) -> Result<ExitCode> {
     let ports = client.find(&arguments.id).await?.ports().await?;
     format.print(&ports, |paint| render(&ports, paint))

@@ -12,6 +12,7 @@ use crate::probe::{SandboxProcess, take_snapshot};
 use crate::style::Tone;
 use crate::table::{age, plain, table};
 
+/// Prints the processes as a table.
 pub async fn ps(client: &Client, format: OutputFormat, arguments: &ProbeArguments) -> Result<ExitCode> {
     let snapshot = take_snapshot(client, &arguments.id).await?;
     let all: Vec<_> = snapshot.processes.iter().map(as_json).collect();
@@ -47,6 +48,7 @@ fn row(process: &SandboxProcess) -> [(String, Tone); 7] {
     ]
 }
 
+/// An amount of memory for a table.
 pub fn memory(kb: u64) -> String {
     if kb < 10_240 { format!("{kb} kB") } else { format!("{} MB", kb / 1024) }
 }

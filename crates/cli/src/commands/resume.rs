@@ -9,6 +9,7 @@ use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::ResumeArguments;
 use crate::output::OutputFormat;
 
+/// Resumes each sandbox and prints its id.
 pub async fn resume(client: &Client, format: OutputFormat, arguments: &ResumeArguments) -> Result<ExitCode> {
     let ids = &arguments.sandboxes.ids;
     for_each(ids, BatchForm::of(format, ids.len()), async |id: &String| {

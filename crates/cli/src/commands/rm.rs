@@ -12,6 +12,7 @@ use super::merged_lists::merge;
 use crate::cli::RmArguments;
 use crate::output::{OutputFormat, note};
 
+/// Terminates each sandbox and prints its id. One that was terminated before is no error.
 pub async fn rm(client: &Client, format: OutputFormat, arguments: RmArguments) -> Result<ExitCode> {
     let may_be_gone = arguments.all || arguments.force;
     let ids = if arguments.all { live_ids(client).await? } else { arguments.ids };

@@ -9,6 +9,7 @@ use super::snapshot_names::snapshot_of;
 use crate::cli::RollbackArguments;
 use crate::output::OutputFormat;
 
+/// Prints the id of the sandbox after its disk was replaced.
 pub async fn rollback(
     client: &Client,
     format: OutputFormat,

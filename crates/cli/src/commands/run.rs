@@ -30,6 +30,7 @@ const COPY_TIME: Duration = Duration::from_secs(4 * 60 * 60);
 /// The service's limit for the lifetime of a sandbox.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Runs the command and returns its exit code, after the sandbox was removed.
 pub async fn run(client: &Client, format: OutputFormat, arguments: RunArguments) -> Result<ExitCode> {
     if arguments.tty {
         session::check_terminal()?;

@@ -10,6 +10,7 @@ use super::variables::variables;
 use crate::cli::ShellArguments;
 use crate::tty;
 
+/// Connects the terminal with a new shell, or with a running one, until either ends.
 pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCode> {
     session::check_terminal()?;
     let sandbox = client.find(&arguments.id).await?;

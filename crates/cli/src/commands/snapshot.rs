@@ -13,6 +13,7 @@ use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
+/// Prints the ids of what it took or deleted, or a table.
 pub async fn snapshot(client: &Client, format: OutputFormat, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
         SnapshotCommand::Create { id, name, metadata, memory } => {

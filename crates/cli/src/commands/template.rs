@@ -13,6 +13,7 @@ use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
+/// Prints a table, the log of a build, or the ids of what it cancelled or deleted.
 pub async fn template(client: &Client, format: OutputFormat, command: TemplateCommand) -> Result<ExitCode> {
     match command {
         TemplateCommand::List { name, metadata, quiet } => {

@@ -9,6 +9,7 @@ use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::TimeoutArguments;
 use crate::output::OutputFormat;
 
+/// Sets the timeout of each sandbox and prints its id.
 pub async fn timeout(
     client: &Client,
     format: OutputFormat,

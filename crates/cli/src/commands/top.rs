@@ -19,6 +19,7 @@ use crate::table::{plain, table};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const ROWS: usize = 30;
 
+/// Prints the processes at each refresh until a signal.
 pub async fn top(client: &Client, format: OutputFormat, arguments: &TopArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let terminal = std::io::stdout().is_terminal();

@@ -83,6 +83,7 @@ pub enum CopySource {
     },
 }
 
+/// Where the content of a file or directory is read from.
 pub enum CopyContent {
     Here(PathBuf),
     Stdin,
@@ -92,6 +93,7 @@ pub enum CopyContent {
 }
 
 impl CopySource {
+    /// Opens a location to copy from. It fails if nothing is there.
     pub async fn find(location: Location) -> Result<Self> {
         match location {
             Location::Stream => {

@@ -9,6 +9,7 @@ use super::batch::{BatchForm, ItemResult, for_each};
 use crate::cli::UnexposeArguments;
 use crate::output::OutputFormat;
 
+/// Closes each port and prints its number.
 pub async fn unexpose(
     client: &Client,
     format: OutputFormat,

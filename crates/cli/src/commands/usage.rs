@@ -11,6 +11,7 @@ use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 use crate::units::rounded_size_text;
 
+/// Prints the quotas as a table.
 pub async fn usage(client: &Client, format: OutputFormat) -> Result<ExitCode> {
     let usage = client.usage().await?;
     format.print(&usage, |paint| render(&usage, paint))

@@ -22,6 +22,7 @@ const EMPTY: u8 = b'?';
 /// Shorter runs are written out.
 const SHORTEST_RUN: usize = 4;
 
+/// The image as a sixel sequence, which draws it at the cursor.
 pub fn encode(image: &Image) -> String {
     let step = image.width.div_ceil(MAX_WIDTH).max(image.height.div_ceil(MAX_HEIGHT)).max(1);
     let (width, height) = (image.width.div_ceil(step), image.height.div_ceil(step));

@@ -6,6 +6,7 @@ use rules::{EgressRules, plain_name};
 use super::message::Question;
 use crate::verdict::{Destination, Flow, Verdict, decide as decide_flow};
 
+/// What a question is answered with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// An operation that this server does not offer.

@@ -50,6 +50,7 @@ pub struct LimitsByAddress {
 }
 
 impl LimitsByAddress {
+    /// The limits of the sandbox at this address.
     pub fn of(&self, address: Ipv4Addr) -> Arc<SandboxLimits> {
         let mut limits = self.by_address.lock().ignore_poison();
         Arc::clone(limits.entry(address).or_insert_with(|| Arc::new(SandboxLimits::new())))

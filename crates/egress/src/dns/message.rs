@@ -51,6 +51,7 @@ pub struct DnsReply {
 }
 
 impl DnsReply {
+    /// A reply with this code and no records.
     pub fn of(code: ResponseCode) -> Self {
         Self { code, answers: Vec::new(), soa: None, why: None }
     }

@@ -33,6 +33,7 @@ const PERMIT_ATTEMPTS: usize = 150;
 /// Pause after an error of the listener.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
+/// Answers questions over TCP until the server stops. A failed connection ends only itself.
 pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX_OF_ALL));
     loop {

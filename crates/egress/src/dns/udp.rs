@@ -12,6 +12,7 @@ use crate::transport::Transport;
 /// Pause after an error of the socket.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
+/// Answers questions over UDP until the server stops. A question that is too long is dropped.
 pub async fn serve(server: &Arc<Server>, socket: UdpSocket) {
     let socket = Arc::new(socket);
     // One byte more than is accepted, to detect truncation.

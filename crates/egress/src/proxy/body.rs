@@ -14,6 +14,7 @@ type Wait = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 /// A reference held by each request in progress. The last remaining reference means that none is in progress.
 pub type Busy = Arc<()>;
 
+/// A request body on its way to the server, whose start can be held back.
 pub struct ForwardedBody {
     body: Incoming,
     wait: Option<Wait>,
@@ -21,6 +22,7 @@ pub struct ForwardedBody {
 }
 
 impl ForwardedBody {
+    /// Is forwarded at once.
     pub fn unheld(body: Incoming, busy: Busy) -> Self {
         Self { body, wait: None, _busy: busy }
     }

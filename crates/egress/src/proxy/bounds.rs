@@ -35,6 +35,7 @@ const SHARE: usize = 4;
 /// One to the client and one to the server.
 const DESCRIPTORS_EACH: u64 = 2;
 
+/// The permits of the connections of all sandboxes.
 pub struct Bounds {
     all_max: usize,
     http_bytes_max: u64,

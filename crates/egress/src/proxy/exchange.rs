@@ -64,6 +64,7 @@ enum ExchangeRoute {
 }
 
 impl Exchange {
+    /// The exchange of a connection. `connected` is the connection to the original destination, if there is one.
     pub fn new(
         session: Arc<ProxySession>,
         is_two: bool,

@@ -44,6 +44,7 @@ pub trait Serve {
     fn finish(&mut self);
 }
 
+/// Why a connection needs no more polls for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paused {
     /// All requests are answered, and no further one has arrived.
@@ -51,6 +52,7 @@ pub enum Paused {
     Ended,
 }
 
+/// An HTTP/1 connection of a client.
 pub struct One {
     connection: http1::Connection<TokioIo<Wire>, ExchangeService>,
     exchange: Arc<Exchange>,
@@ -99,6 +101,7 @@ impl Serve for One {
     }
 }
 
+/// An HTTP/2 connection of a client.
 pub struct Two(http2::Connection<TokioIo<Wire>, ExchangeService, TokioExecutor>);
 
 impl Two {

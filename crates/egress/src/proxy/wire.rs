@@ -59,6 +59,7 @@ impl WireState {
     }
 }
 
+/// One socket of a connection that passes the proxy.
 pub struct Wire {
     stream: TcpStream,
     /// Data that was read ahead.
@@ -97,10 +98,12 @@ impl Wire {
         std::mem::take(&mut self.ahead)
     }
 
+    /// Whether data was read ahead that is not consumed yet.
     pub fn has_ahead(&self) -> bool {
         !self.ahead.is_empty()
     }
 
+    /// What both directions of a copy and hyper share about the socket.
     pub fn state(&self) -> Arc<WireState> {
         Arc::clone(&self.state)
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 /// Name and address pairs of one sandbox.
 const MAX: usize = 4096;
 
+/// The addresses that a sandbox was given in answers, with their names.
 #[derive(Default)]
 pub struct Learnt {
     by_address: HashMap<Ipv4Addr, HashMap<String, Instant>>,
@@ -33,10 +34,12 @@ impl Learnt {
         }
     }
 
+    /// When the answer with this name and address expires.
     pub fn until(&self, name: &str, address: Ipv4Addr) -> Option<Instant> {
         self.by_address.get(&address)?.get(name).copied()
     }
 
+    /// The names with this address, and when each expires.
     pub fn names_of(&self, address: Ipv4Addr) -> impl Iterator<Item = (&str, Instant)> {
         let names = self.by_address.get(&address).into_iter().flatten();
         names.map(|(name, until)| (name.as_str(), *until))

@@ -26,6 +26,7 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The answer from the records of an upstream: the chain from the name to records of this type.
     pub fn of(name: &Name, kind: RecordType, records: &[Record]) -> Self {
         let mut records = chain(name, kind, records);
         for record in &mut records {
@@ -43,6 +44,7 @@ impl Answer {
         Self { exists, records: Vec::new(), soa, ttl }
     }
 
+    /// The IPv4 addresses among its records.
     pub fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
         self.records.iter().filter_map(|record| match record.data {
             RData::A(address) => Some(address.0),
@@ -60,6 +62,7 @@ impl Answer {
         self.records.iter().map(aged).collect()
     }
 
+    /// The authority of a negative answer, for its remaining lifetime.
     pub fn soa(&self, age: u32) -> Option<Record> {
         let mut soa = self.soa.clone()?;
         soa.ttl = self.ttl.saturating_sub(age);

@@ -57,6 +57,7 @@ impl Cache {
         (age < entry.answer.ttl).then_some((entry.answer, age))
     }
 
+    /// Keeps an answer for its lifetime, unless it is too large.
     pub fn insert(&self, name: &str, kind: RecordType, answer: &Arc<Answer>, now: Instant) {
         let bytes = answer.bytes() + 2 * name.len() + size_of::<CachedAnswer>();
         if answer.ttl == 0 || bytes > ANSWER_BYTES_MAX {

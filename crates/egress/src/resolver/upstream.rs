@@ -75,6 +75,7 @@ impl Upstream {
         }
     }
 
+    /// Asks all upstreams, and once more if none answers soon.
     pub async fn query(&self, name: Name, kind: RecordType) -> Result<Answer, ResolveFailure> {
         let clients = match self {
             Self::Fixed(clients) => clients.clone(),

@@ -35,6 +35,7 @@ impl Chunks {
         Self { at: ChunkPosition::Size { digits: 0 }, left: 0 }
     }
 
+    /// Whether the last chunk and the trailers are over.
     pub fn ended(&self) -> bool {
         self.at == ChunkPosition::End
     }

@@ -24,6 +24,7 @@ pub enum Framing {
     Chunked,
 }
 
+/// Whether a head is complete.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeadVerdict {
     Whole { bytes: usize, framing: Framing },

@@ -35,6 +35,7 @@ pub enum StoredCertificate {
     Create(&'static str),
 }
 
+/// The files of the certificate and of its key.
 pub fn paths(own: &SelfSigned) -> (PathBuf, PathBuf) {
     (own.dir.join("tls-cert.pem"), own.dir.join("tls-key.pem"))
 }

@@ -12,6 +12,7 @@ pub const PAGE: usize = 32 << 10;
 /// The bytes of the end of an output that is longer than the page.
 pub const TAIL: usize = 4 << 10;
 
+/// The output of a command, as far as one result has room for it.
 #[derive(Debug, Default)]
 pub struct OutputPage {
     pub stdout: String,
@@ -90,10 +91,12 @@ impl Default for Tail {
 }
 
 impl Tail {
+    /// An empty tail of at most this many bytes.
     pub fn new(most: usize) -> Self {
         Self { most, texts: VecDeque::new(), bytes: 0 }
     }
 
+    /// Appends text, and drops the oldest that no longer fits.
     pub fn add(&mut self, text: String) {
         self.bytes += text.len();
         self.texts.push_back(text);
@@ -105,6 +108,7 @@ impl Tail {
         }
     }
 
+    /// The end of what was added, at most as long as the limit.
     pub fn text(&self) -> String {
         let mut text: String = self.texts.iter().map(String::as_str).collect();
         if text.len() > self.most {

@@ -14,6 +14,7 @@ const fn renamed(old: &'static str, tool: &'static str, action: &'static str) ->
     Renamed { old, tool, action }
 }
 
+/// The tools of earlier versions.
 pub const RENAMED: [Renamed; 11] = [
     renamed("list_sandboxes", "manage_sandboxes", "list"),
     renamed("fork_sandbox", "manage_sandboxes", "fork"),

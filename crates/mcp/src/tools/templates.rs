@@ -15,7 +15,9 @@ use super::schema::{self, Effect};
 use super::{Declared, ToolCall, parse_id};
 use crate::failure::ToolFailure;
 
+/// The most characters of the name of a template.
 pub const LONGEST_NAME: usize = 128;
+/// The pattern of names of templates.
 pub const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9._/-]*$";
 
 /// Build an image from a Dockerfile, so that new sandboxes begin with programs and files in place; follow a build; list the templates of

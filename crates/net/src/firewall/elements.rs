@@ -30,6 +30,7 @@ const IN_BATCH_MAX: usize = 768;
 const LINK_BYTES: usize = 16;
 const NFTA_DATA_VALUE: u16 = 1;
 
+/// A set of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Set {
     Guests,

@@ -7,6 +7,7 @@ use rules::{Ranges, network_text};
 
 use crate::names::Scope;
 
+/// The table, with names in braces for what differs between hosts.
 pub const TEMPLATE: &str = include_str!("table.nft");
 const BYTES_PER_MBIT: u64 = 125_000;
 /// The burst of a rate limit: what the rate allows in a quarter of a second, and at least a few of TCP's largest packets.
@@ -42,6 +43,7 @@ impl TablePlan {
         ]
     }
 
+    /// The table for `nft`.
     pub fn render(&self) -> String {
         let table = self.scope.table();
         let chains: Vec<&str> = TEMPLATE

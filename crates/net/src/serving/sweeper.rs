@@ -31,6 +31,7 @@ pub struct RemovedSandbox {
 pub struct StaleConnections(Mutex<HashMap<Ipv4Addr, Arc<Mutex<bool>>>>);
 
 impl StaleConnections {
+    /// Notes that the address was given back and may have tracked connections.
     pub fn mark(&self, address: Ipv4Addr) {
         self.all().insert(address, Arc::default());
     }

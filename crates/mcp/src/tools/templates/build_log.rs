@@ -17,6 +17,7 @@ use crate::tools::reply::ToolReply;
 use crate::tools::schema::id_pattern;
 use crate::tools::{ToolCall, parse_id, within};
 
+/// The longest wait of one call.
 pub const LONGEST_WAIT_S: u64 = 300;
 const DEFAULT_WAIT_S: u64 = 10;
 /// The time for reading the whole log of a build that is over.
@@ -54,6 +55,7 @@ pub async fn read(call: &ToolCall, arguments: ReadLog) -> Result<ToolReply<Built
     conclude(call, &id, log, stopped).await
 }
 
+/// The time to wait for the end of a build. Fails if it is out of range.
 pub fn wait(seconds: Option<u64>, default_s: u64) -> Result<Duration, ToolFailure> {
     within("waitSeconds", seconds.unwrap_or(default_s), 1, LONGEST_WAIT_S).map(Duration::from_secs)
 }
@@ -95,6 +97,7 @@ impl Log {
     }
 }
 
+/// Why a call stopped following a build.
 #[derive(Debug)]
 pub enum Stopped {
     Done,
@@ -104,6 +107,7 @@ pub enum Stopped {
     Failed(sandboxd_client::Error),
 }
 
+/// Adds the lines of the log until the build is over, the wait is, or the call is cancelled.
 pub async fn follow(call: &ToolCall, id: &TemplateId, wait: Duration, log: &mut Log) -> Stopped {
     let started = Instant::now();
     let mut ticks = tokio::time::interval_at(started + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
