@@ -1,9 +1,11 @@
-//! The client: a service URL with an API key. Its methods are next to the types they return: `create.rs`, `list.rs`,
+//! The client: a service URL with an API key. Its methods are next to the types they return: `sandbox/create.rs`, `sandbox/list.rs`,
 //! `sandbox.rs`. `settings.rs` builds it.
+
+pub mod images;
 
 use std::fmt;
 
-use api::Health;
+use api::{Health, InfoView, UsageView};
 
 use crate::Result;
 use crate::transport::{ApiCall, Transport};
@@ -35,6 +37,35 @@ impl Client {
     /// ```
     pub async fn health(&self) -> Result<Health> {
         self.transport.json(ApiCall::get("/v1/health")).await
+    }
+
+    /// The version of the service, its isolation backends, and the limits for the key.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_client(async |client| {
+    /// use sandboxd_client::Isolation;
+    /// let info = client.info().await?;
+    /// let has_gvisor = info.backends.iter().any(|backend| backend.name == Isolation::Gvisor);
+    /// assert_eq!((has_gvisor, info.default_isolation), (false, Isolation::Container));
+    /// assert!(info.limits.cpu.contains(&2));
+    /// # Ok(()) });
+    /// ```
+    pub async fn info(&self) -> Result<InfoView> {
+        self.transport.json(ApiCall::get("/v1/info")).await
+    }
+
+    /// What the account uses of each quota; `allowed` is `None` where a quota is unlimited.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_client(async |client| {
+    /// let usage = client.usage().await?;
+    /// if usage.sandboxes.allowed.is_some_and(|allowed| usage.sandboxes.used >= allowed) {
+    ///     println!("{} cannot create another sandbox", usage.account);
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub async fn usage(&self) -> Result<UsageView> {
+        self.transport.json(ApiCall::get("/v1/usage")).await
     }
 
     /// The URL of the service.

@@ -1,12 +1,13 @@
 //! Events of sandboxes and runs, as recorded by the service: lists over pages, and live streams (`follow.rs`).
 
+pub mod follow;
 mod pages;
 
 use api::{EventId, EventKind, EventList, RuntimeEvent, SandboxId, Timestamp};
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::item_stream::ItemStream;
+use crate::pager::item_stream::ItemStream;
 use crate::pager::{LARGEST_PAGE, Page, PageRange};
 use crate::sandbox::Sandbox;
 use crate::transport::{ApiCall, encoded};

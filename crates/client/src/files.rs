@@ -26,8 +26,8 @@ use api::{EventKind, FileDeleted, FileEntry, FileExists};
 use hyper::Method;
 use serde_json::Value;
 
-use crate::retry::Safety;
 use crate::sandbox::Sandbox;
+use crate::transport::retry::Safety;
 use crate::transport::{ApiCall, encoded};
 use crate::{Error, Result};
 

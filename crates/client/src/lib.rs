@@ -31,46 +31,20 @@
 #[cfg(test)]
 mod cases;
 mod client;
-mod code;
-mod connect;
-mod connection_error;
-mod create;
-mod detached;
 mod error;
 mod events;
-mod exec_events;
-mod execute;
+mod execution;
 mod files;
-mod fingerprint;
-mod follow;
-mod guard;
 mod ids;
-mod images;
-mod info;
-mod item_stream;
-mod lifecycle;
-mod limit_waits;
-mod list;
-mod local_service;
 mod millis;
-mod network;
 mod pager;
-mod payload;
-mod ports;
-mod reattach;
-mod retry;
 mod run;
 mod sandbox;
 mod settings;
 pub mod snapshots;
 pub mod sse;
-mod stream;
 mod templates;
-mod terminal;
 mod transport;
-mod trust;
-mod usage;
-mod websocket;
 
 pub use api::{
     BackendView, BadSandboxId, BuildContext, BuildStep, CodeContext, CodeDone, CodeException, CodeExecution,
@@ -86,27 +60,27 @@ pub use api::{
 };
 
 pub use client::Client;
-pub use code::{CodeOutput, RunCode};
-pub use create::Create;
-pub use detached::Detached;
 pub use error::{Code, Error, Result};
 pub use events::{EventStream, Events};
-pub use execute::Execute;
+pub use execution::code::{CodeOutput, RunCode};
+pub use execution::detached::Detached;
+pub use execution::execute::Execute;
+pub use execution::reattach::Following;
+pub use execution::stream::{Output, OutputStream};
+pub use execution::terminal::{Keyboard, OpenTerminal, Terminal, TerminalEvent};
 pub use files::{
     Delete, FileBody, FileListing, FileStream, FileWatch, Files, ListFiles, MakeDirectory, Move, Pack, Read,
     Unpack, UploadRecord, WatchEvent, Write,
 };
-pub use fingerprint::{BadFingerprint, Fingerprint};
-pub use guard::Guard;
-pub use item_stream::ItemStream;
-pub use lifecycle::{Failed, LifecycleEvent, Paused, Resumed, Started, Terminated};
-pub use list::{List, Listing};
-pub use ports::{Expose, TokenFor};
-pub use reattach::Following;
+pub use pager::item_stream::ItemStream;
 pub use run::{LlmCost, Run};
 pub use sandbox::Sandbox;
+pub use sandbox::create::Create;
+pub use sandbox::guard::Guard;
+pub use sandbox::lifecycle::{Failed, LifecycleEvent, Paused, Resumed, Started, Terminated};
+pub use sandbox::list::{List, Listing};
+pub use sandbox::ports::{Expose, TokenFor};
 pub use settings::ClientBuilder;
 pub use snapshots::{Fork, Snapshots, TakeSnapshot};
-pub use stream::{Output, OutputStream};
 pub use templates::{BuildLog, BuildOutput, BuildTemplate, Templates};
-pub use terminal::{Keyboard, OpenTerminal, Terminal, TerminalEvent};
+pub use transport::fingerprint::{BadFingerprint, Fingerprint};

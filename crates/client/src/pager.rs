@@ -4,6 +4,8 @@
 //! items; one that is deleted moves others to earlier places, so that a page skips items. Therefore each page begins with the last item
 //! of the page before. If it begins with an item that is not known, the pager goes back until it finds a known one.
 
+pub mod item_stream;
+
 use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
 use std::hash::Hash;
@@ -13,7 +15,7 @@ use futures_util::TryStreamExt;
 use serde::Deserialize;
 
 use crate::Result;
-use crate::item_stream::{ItemStream, PageSource};
+use crate::pager::item_stream::{ItemStream, PageSource};
 
 /// The largest page size of the service.
 pub const LARGEST_PAGE: u32 = 100;

@@ -1,5 +1,12 @@
 //! A handle for one sandbox.
 
+pub mod create;
+pub mod guard;
+pub mod lifecycle;
+pub mod list;
+pub mod network;
+pub mod ports;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +23,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::client::Client;
-use crate::lifecycle::{Failed, Handlers, LifecycleEvent, Paused, Resumed, Terminated};
 use crate::millis::ms;
-use crate::retry::Safety;
 use crate::run::Run;
+use crate::sandbox::lifecycle::{Failed, Handlers, LifecycleEvent, Paused, Resumed, Terminated};
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 use crate::{Error, Result};
 
 const DELETED: &str = "deleted";

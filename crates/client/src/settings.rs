@@ -1,17 +1,19 @@
 //! Client settings: from code, from the environment, or from the files of the local daemon.
 
+pub mod local_service;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use tokio::io::DuplexStream;
 
-use crate::connect::{Connector, InProcess, ServiceUrl};
-use crate::limit_waits::{LimitWaits, OnWait};
-use crate::local_service::LocalService;
-use crate::retry::Policy;
+use crate::settings::local_service::LocalService;
 use crate::transport::Transport;
-use crate::trust::Trust;
+use crate::transport::connect::{Connector, InProcess, ServiceUrl};
+use crate::transport::limit_waits::{LimitWaits, OnWait};
+use crate::transport::retry::Policy;
+use crate::transport::trust::Trust;
 use crate::{Client, Error, Fingerprint, Result};
 
 const LOCAL_URL: &str = "https://127.0.0.1:8443";

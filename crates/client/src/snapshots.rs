@@ -11,10 +11,10 @@ use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::client::Client;
-use crate::item_stream::ItemStream;
+use crate::pager::item_stream::ItemStream;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
-use crate::retry::Safety;
 use crate::sandbox::Sandbox;
+use crate::transport::retry::Safety;
 use crate::transport::{ApiCall, encoded};
 use crate::{Result, ids};
 

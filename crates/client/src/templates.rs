@@ -10,7 +10,7 @@ use hyper::Method;
 use crate::Result;
 use crate::client::Client;
 use crate::files::FileBody;
-use crate::retry::Safety;
+use crate::transport::retry::Safety;
 use crate::transport::{ApiCall, encoded};
 
 pub use build::BuildTemplate;

@@ -1,5 +1,14 @@
 //! Sends calls over HTTP, with retries where they are safe. Modules describe a request as an [`ApiCall`].
 
+pub mod connect;
+pub mod connection_error;
+pub mod fingerprint;
+pub mod limit_waits;
+pub mod payload;
+pub mod retry;
+pub mod trust;
+pub mod websocket;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +25,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::connect::{Connector, ServiceUrl};
-use crate::connection_error::{no_response, redirected};
-use crate::limit_waits::LimitWaits;
-use crate::payload::{Meter, Outgoing, Payload};
-use crate::retry::{AttemptFault, Policy, Safety, may_repeat, wait};
+use crate::transport::connect::{Connector, ServiceUrl};
+use crate::transport::connection_error::{no_response, redirected};
+use crate::transport::limit_waits::LimitWaits;
+use crate::transport::payload::{Meter, Outgoing, Payload};
+use crate::transport::retry::{AttemptFault, Policy, Safety, may_repeat, wait};
 use crate::{Code, Error, Result};
 
 /// Shorter than the idle timeout of the service.

@@ -4,7 +4,7 @@ use api::{EventId, RuntimeEvent};
 
 use super::{Events, known};
 use crate::Result;
-use crate::item_stream::{ItemStream, PageSource};
+use crate::pager::item_stream::{ItemStream, PageSource};
 
 /// The recorded events of a query. Their pages are named by the last event before them, so that changes of the list do not matter.
 pub struct EventPages {

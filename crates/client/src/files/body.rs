@@ -12,7 +12,7 @@ use tokio::io::AsyncRead;
 use super::archive;
 use super::ignore::Ignore;
 use super::pieces::{PIECE, Writer, read_by, written_by};
-use crate::payload::{Payload, Pieces};
+use crate::transport::payload::{Payload, Pieces};
 
 /// Content for [`Files::write`](crate::Files::write) and [`Files::unpack`](crate::Files::unpack): text, bytes, a local file or
 /// directory, a reader, or a stream. Only text and bytes are held in memory.

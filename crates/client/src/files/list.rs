@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::Files;
 use crate::Result;
-use crate::item_stream::ItemStream;
+use crate::pager::item_stream::ItemStream;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::transport::ApiCall;
 

@@ -8,8 +8,8 @@ use hyper::Method;
 
 use super::pieces::read_in_thread;
 use super::{FileBody, FileStream, Files, awaited, tree};
-use crate::retry::Safety;
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 use crate::{Error, Result};
 
 impl Files {

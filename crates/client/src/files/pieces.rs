@@ -8,7 +8,7 @@ use futures_util::stream::{BoxStream, unfold};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
-use crate::payload::Pieces;
+use crate::transport::payload::Pieces;
 
 /// Large enough to make the cost per chunk negligible.
 pub const PIECE: usize = 256 << 10;

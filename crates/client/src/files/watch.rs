@@ -5,7 +5,7 @@ use std::path::Path;
 use api::FileChange;
 
 use super::Files;
-use crate::stream::EventSource;
+use crate::execution::stream::EventSource;
 use crate::transport::ApiCall;
 use crate::{Error, Result};
 

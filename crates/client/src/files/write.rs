@@ -7,8 +7,8 @@ use hyper::Method;
 
 use super::{FileBody, Files, awaited, mode};
 use crate::Result;
-use crate::retry::Safety;
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 
 impl Files {
     /// Writes a file of any size, atomically: an existing file is replaced when the upload is complete, and is unchanged if it fails.

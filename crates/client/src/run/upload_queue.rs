@@ -7,7 +7,7 @@ use hyper::Method;
 use tokio::sync::{mpsc, oneshot};
 
 use super::uploader::{Batch, EventSink, Message, upload};
-use crate::retry::Safety;
+use crate::transport::retry::Safety;
 use crate::transport::{ApiCall, Transport};
 use crate::{Error, Result};
 

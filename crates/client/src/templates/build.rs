@@ -11,8 +11,8 @@ use hyper::Method;
 use crate::client::Client;
 use crate::files::FileBody;
 use crate::millis::ms;
-use crate::retry::Safety;
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 use crate::{Result, ids};
 
 const DOCKERFILE: &str = "Dockerfile";

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::path_of;
 use crate::client::Client;
-use crate::reattach::passes;
+use crate::execution::reattach::passes;
+use crate::execution::stream::EventSource;
 use crate::sse::Event;
-use crate::stream::EventSource;
 use crate::transport::ApiCall;
 use crate::{Error, Result};
 

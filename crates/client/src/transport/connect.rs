@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::connection_error::UnknownHost;
+use crate::transport::connection_error::UnknownHost;
 use crate::{Error, Result};
 
 /// Limit for connecting and the TLS handshake.

@@ -4,9 +4,9 @@ use api::{CreateEgress, CreateNetwork, EgressPolicy, NetworkView, SandboxView};
 use hyper::Method;
 
 use crate::Result;
-use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 
 impl Sandbox {
     /// Returns the network policy, and the traffic since the processes of the sandbox were last started.

@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::Result;
-use crate::lifecycle::Terminated;
 use crate::sandbox::Sandbox;
+use crate::sandbox::lifecycle::Terminated;
 
 /// Limit for a drop, so that an unreachable service does not block it.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,12 +11,12 @@ use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::client::Client;
-use crate::lifecycle::{Handlers, LifecycleEvent, Started};
 use crate::millis::ms;
-use crate::retry::Safety;
 use crate::run::Run;
 use crate::sandbox::Sandbox;
+use crate::sandbox::lifecycle::{Handlers, LifecycleEvent, Started};
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 use crate::{Result, ids};
 
 impl Client {

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::TerminalEvent;
-use crate::detached::Detached;
-use crate::reattach::passes;
-use crate::websocket::Socket;
+use crate::execution::detached::Detached;
+use crate::execution::reattach::passes;
+use crate::transport::websocket::Socket;
 use crate::{Error, Result};
 
 /// Limit for reconnecting without success.

@@ -8,13 +8,13 @@ use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::Result;
-use crate::exec_events::{completed, failed, truncated};
+use crate::execution::exec_events::{completed, failed, truncated};
+use crate::execution::stream::OutputStream;
 use crate::ids;
 use crate::millis::ms;
-use crate::retry::Safety;
 use crate::sandbox::Sandbox;
-use crate::stream::OutputStream;
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 
 /// The default of the service.
 const TIMEOUT_MS: u64 = 60_000;

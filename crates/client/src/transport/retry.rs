@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn only_safe_requests_are_retried() {
-        for case in cases::of::<RetryCase>(include_str!("../../../sdk/cases/retry.json")) {
+        for case in cases::of::<RetryCase>(include_str!("../../../../sdk/cases/retry.json")) {
             let safety = match case.safety {
                 SafetyName::Repeatable => Safety::Repeatable,
                 SafetyName::Command => Safety::Command,
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn waits_grow_are_bounded_and_respect_retry_after() {
-        for case in cases::of::<WaitCase>(include_str!("../../../sdk/cases/wait.json")) {
+        for case in cases::of::<WaitCase>(include_str!("../../../../sdk/cases/wait.json")) {
             let max_retry_wait = Duration::from_millis(case.max_retry_wait_ms);
             let policy = Policy { retries: case.retries, max_retry_wait };
             let retry_after = case.retry_after_ms.map(Duration::from_millis);

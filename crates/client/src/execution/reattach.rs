@@ -9,8 +9,8 @@ use futures_util::Stream;
 use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use tokio::time::Instant;
 
-use crate::detached::Detached;
-use crate::stream::{EventSource, Output, parse_output};
+use crate::execution::detached::Detached;
+use crate::execution::stream::{EventSource, Output, parse_output};
 use crate::transport::ApiCall;
 use crate::{Code, Error, Result};
 

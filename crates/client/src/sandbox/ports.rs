@@ -8,9 +8,9 @@ use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::millis::ms;
-use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 use crate::{Result, ids};
 
 impl Sandbox {

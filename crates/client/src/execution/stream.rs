@@ -13,7 +13,7 @@ use hyper::Response;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use crate::exec_events::{completed, failed};
+use crate::execution::exec_events::{completed, failed};
 use crate::sandbox::Sandbox;
 use crate::sse::{Event, Parser};
 use crate::transport::request_id;

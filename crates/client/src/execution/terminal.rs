@@ -15,12 +15,12 @@ use hyper::Method;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::detached::Detached;
+use crate::execution::detached::Detached;
 use crate::ids::random_id;
 use crate::millis::ms;
-use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 use crate::{Error, Result};
 use conversation::{Conversation, TerminalInput};
 

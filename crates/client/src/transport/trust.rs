@@ -14,8 +14,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::connect::{Connector, ServiceUrl};
-use crate::fingerprint::Fingerprint;
+use crate::transport::connect::{Connector, ServiceUrl};
+use crate::transport::fingerprint::Fingerprint;
 use crate::{Error, Result};
 
 /// Which certificates to trust.

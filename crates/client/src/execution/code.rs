@@ -13,13 +13,13 @@ use hyper::Method;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::exec_events::{completed, failed, truncated};
+use crate::execution::exec_events::{completed, failed, truncated};
+use crate::execution::stream::EventSource;
 use crate::millis::ms;
-use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::sse::Event;
-use crate::stream::EventSource;
 use crate::transport::ApiCall;
+use crate::transport::retry::Safety;
 use crate::{Error, Result};
 
 /// The default of the service.

@@ -18,9 +18,9 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::events::{EventStream, Events, known};
-use crate::retry::{Policy, wait};
 use crate::sse::{Event, Parser};
 use crate::transport::ApiCall;
+use crate::transport::retry::{Policy, wait};
 use crate::{Code, Error, Result};
 
 /// The service sends a comment every 15 s on an idle stream.

@@ -6,13 +6,13 @@ use api::{DetachedBody, ExecutionId, ExecutionOutput, ExecutionView, SignalBody,
 use bytes::Bytes;
 use hyper::Method;
 
-use crate::execute::Execute;
+use crate::execution::execute::Execute;
+use crate::execution::stream::Output;
 use crate::millis::ms;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
-use crate::payload::Payload;
-use crate::retry::Safety;
 use crate::sandbox::Sandbox;
-use crate::stream::Output;
+use crate::transport::payload::Payload;
+use crate::transport::retry::Safety;
 use crate::transport::{ApiCall, encoded};
 use crate::{Error, Result};
 

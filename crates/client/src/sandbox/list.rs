@@ -6,7 +6,7 @@ use api::{SandboxId, SandboxItem, SandboxList, SandboxState};
 
 use crate::Result;
 use crate::client::Client;
-use crate::item_stream::ItemStream;
+use crate::pager::item_stream::ItemStream;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::transport::{ApiCall, encoded};
 
