@@ -17,9 +17,8 @@ use rustix::process::Pid;
 use crate::file_op;
 use crate::link::OutBuf;
 use crate::poll::{Interest, Poll, PollToken, Role};
-use crate::replay::ReplayBuffer;
 use crate::spawn::{self, Spawned};
-use crate::stdio::{Drains, OutputSource, ReadProgress, Sink, SinkKind};
+use crate::stdio::{Drains, OutputSource, ReadProgress, ReplayBuffer, Sink, SinkKind};
 use crate::tree::TreeKill;
 
 /// Bytes that the host may send to a command's stdin before the command reads them.

@@ -1,4 +1,4 @@
-//! File operations: each runs in a forked child of the agent. Started by `file_requests`; from then on the loop handles it like
+//! File operations: each runs in a forked child of the agent. Started by `serve`; from then on the loop handles it like
 //! a command. The child runs [`files`].
 //!
 //! A child, because files can be slow, endless or stuck, and the loop never blocks. It is a plain `fork`: no program
@@ -16,9 +16,8 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Resource};
 
 use crate::boot;
-use crate::caps::CapPlan;
 use crate::files;
-use crate::spawn::{ProgramKind, Spawned, StartRefusal, no_process, raise_oom_score};
+use crate::spawn::{CapPlan, ProgramKind, Spawned, StartRefusal, no_process, raise_oom_score};
 
 /// Most file operations at a time.
 pub const MAX_FILE_OPS: usize = guest_proto::MAX_FILE_OPS;

@@ -6,23 +6,18 @@
 
 mod agent;
 mod boot;
-mod caps;
 mod connector;
-mod detached_requests;
 mod dial;
 mod error;
 mod exec;
 mod file_op;
-mod file_requests;
 mod files;
 mod identity;
 mod link;
 mod ops;
 mod poll;
 mod reaper;
-mod replay;
 mod serve;
-mod setup;
 mod spawn;
 mod stdio;
 mod terminal;

@@ -2,6 +2,10 @@
 //!
 //! An error is a violation of the protocol and ends the link; a request that fails gets an answer.
 
+mod detached;
+mod file_ops;
+mod setup;
+
 use std::time::Instant;
 
 use guest_proto::{Channel, ExecSpec, ProtoError, RefusalKind, RunAs, ToGuest, ToHost};
@@ -13,7 +17,6 @@ use crate::exec::{Exec, STDIN_WINDOW};
 use crate::identity;
 use crate::link::LinkPhase;
 use crate::poll::{PollToken, Role};
-use crate::setup;
 use crate::spawn::{Spawned, StartRefusal};
 use crate::terminal;
 use crate::tree::TreeKill;

@@ -9,6 +9,7 @@
 //!
 //! A failure leaves nothing behind: the child is collected and the pipes are closed.
 
+mod caps;
 mod child;
 
 use std::ffi::{CStr, CString};
@@ -20,10 +21,10 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, WaitOptions};
 
-use crate::caps::CapPlan;
 use crate::error::BootError;
 use crate::terminal::{self, Terminal};
 use crate::users::User;
+pub use caps::CapPlan;
 pub use child::raise_oom_score;
 use child::{ChildFailure, ChildPlan, ChildStep, Identity, Marking, Stdio};
 

@@ -5,6 +5,7 @@
 //! that stream alone.
 
 mod drain;
+mod replay;
 mod sink;
 
 use std::os::fd::OwnedFd;
@@ -14,9 +15,9 @@ use guest_proto::{Channel, Credits, MAX_DATA, ProtoError};
 use rustix::io::Errno;
 
 use crate::link::OutBuf;
-use crate::replay::ReplayBuffer;
 
 pub use drain::Drains;
+pub use replay::ReplayBuffer;
 pub use sink::{Sink, SinkKind};
 
 /// Initial capacity of a pipe, and the capacity it gets once it was full.

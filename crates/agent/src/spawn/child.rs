@@ -12,7 +12,7 @@ use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::caps::CapPlan;
+use super::caps::CapPlan;
 
 /// Enough for the calls below and the wrappers of the C library; untouched pages take no memory.
 const STACK: usize = 64 * 1024;

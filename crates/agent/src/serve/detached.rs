@@ -1,4 +1,4 @@
-//! Requests specific to detached commands, which outlive their link, and to terminals. Called by `serve`.
+//! Requests specific to detached commands, which outlive their link, and to terminals.
 
 use std::time::Instant;
 
