@@ -197,10 +197,10 @@ impl Agent {
     }
 
     fn on_event(&mut self, event: Ready) {
-        let Ready { token, readable, writable, hangup } = event;
+        let token = event.token;
         match token.role {
             Role::Connector => self.connector_ready = true,
-            Role::Link if token.serial == self.link.serial => self.link.on_event(readable, writable),
+            Role::Link if token.serial == self.link.serial => self.link.on_event(event),
             Role::Link => {}
             Role::Signals => {
                 reaper::drain_signals(&self.signals);
@@ -217,13 +217,13 @@ impl Agent {
             Role::Stdout | Role::Stderr => {
                 let channel = channel(token.role);
                 if let Some(source) = self.ops.exec(token.serial).and_then(|exec| exec.source(channel)) {
-                    source.on_event(hangup);
+                    source.on_event(event);
                     self.enqueue(token);
                 }
             }
             Role::Socket => {
                 let Some(dial) = self.ops.dial(token.serial) else { return };
-                let next = dial.on_event(readable, writable, hangup, &mut self.link.out, &self.poll);
+                let next = dial.on_event(event, &mut self.link.out, &self.poll);
                 self.follow(token.serial, next);
             }
             Role::Drain => self.drains.on_event(token.serial),

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::link::OutBuf;
-use crate::poll::{Interest, Poll, PollToken, Role};
+use crate::poll::{Interest, Poll, PollToken, Ready, Role};
 use crate::stdio::{OutputSource, ReadProgress, Sink, SinkKind};
 
 /// Bytes the host may send before the program inside has read them.
@@ -54,23 +54,18 @@ impl Dial {
     }
 
     /// An event of the socket.
-    pub fn on_event(
-        &mut self,
-        readable: bool,
-        writable: bool,
-        hangup: bool,
-        out: &mut OutBuf,
-        poll: &Poll,
-    ) -> Next {
+    pub fn on_event(&mut self, event: Ready, out: &mut OutBuf, poll: &Poll) -> Next {
         match &mut self.state {
-            DialState::Connecting { .. } if writable || hangup => self.connected(hangup, out, poll),
+            DialState::Connecting { .. } if event.writable || event.hangup => {
+                self.connected(event, out, poll)
+            }
             DialState::Connecting { .. } => Next::Wait,
             DialState::Open { source, sink } => {
-                if writable {
+                if event.writable {
                     sink.on_event();
                 }
-                if let (Some(source), true) = (source.as_mut(), readable) {
-                    source.on_event(hangup);
+                if let (Some(source), true) = (source.as_mut(), event.readable) {
+                    source.on_event(event);
                 }
                 self.settle(out)
             }
@@ -119,10 +114,10 @@ impl Dial {
     }
 
     /// Handles the result of an attempt to connect.
-    fn connected(&mut self, hangup: bool, out: &mut OutBuf, poll: &Poll) -> Next {
+    fn connected(&mut self, event: Ready, out: &mut OutBuf, poll: &Poll) -> Next {
         let DialState::Connecting { fd, to } = &mut self.state else { return Next::Wait };
         let errno = match rustix::net::sockopt::socket_error(&**fd) {
-            Ok(Ok(())) => return self.open(hangup, out),
+            Ok(Ok(())) => return self.open(event, out),
             Ok(Err(errno)) | Err(errno) => errno,
         };
         if to.is_ipv4() {
@@ -137,14 +132,14 @@ impl Dial {
         Next::Remove
     }
 
-    fn open(&mut self, hangup: bool, out: &mut OutBuf) -> Next {
+    fn open(&mut self, event: Ready, out: &mut OutBuf) -> Next {
         let DialState::Connecting { fd, .. } = &self.state else { return Next::Wait };
         // For speed only: a failure does not matter.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&**fd, true);
         let mut source = OutputSource::new(Rc::clone(fd), Channel::Stdout, self.window);
         let sink = Sink::new(Rc::clone(fd), SinkKind::Socket, WINDOW);
         // Bytes, and even the end, may have arrived with the connection, without a second event.
-        source.on_event(hangup);
+        source.on_event(event);
         self.state = DialState::Open { source: Some(source), sink };
         out.message(&ToHost::Opened { op: self.op, window: WINDOW });
         Next::Run

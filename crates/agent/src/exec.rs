@@ -234,7 +234,7 @@ impl Exec {
             .flatten()
             .filter(|source| !source.is_terminal())
             .for_each(OutputSource::limit_to_buffered);
-        self.outs.iter_mut().flatten().for_each(|source| source.on_event(false));
+        self.outs.iter_mut().flatten().for_each(OutputSource::try_again);
     }
 
     /// Handles the expiry of [`Exec::deadline`]. True for a file operation, which has to be killed.

@@ -12,6 +12,8 @@ use std::os::fd::OwnedFd;
 use guest_proto::ToHost;
 use rustix::io::Errno;
 
+use crate::poll::Ready;
+
 pub use input::InBuf;
 pub use out::OutBuf;
 
@@ -118,9 +120,9 @@ impl Link {
     }
 
     /// An event of the stream.
-    pub fn on_event(&mut self, readable: bool, writable: bool) {
-        self.readable |= readable;
-        self.writable |= writable;
+    pub fn on_event(&mut self, event: Ready) {
+        self.readable |= event.readable;
+        self.writable |= event.writable;
     }
 
     /// Whether the stream may be readable, and the send buffer has space for answers.

@@ -15,6 +15,7 @@ use guest_proto::{Channel, Credits, MAX_DATA, ProtoError};
 use rustix::io::Errno;
 
 use crate::link::OutBuf;
+use crate::poll::Ready;
 
 pub use drain::Drains;
 pub use replay::ReplayBuffer;
@@ -109,9 +110,14 @@ impl OutputSource {
     }
 
     /// An event of the stream.
-    pub fn on_event(&mut self, hangup: bool) {
+    pub fn on_event(&mut self, event: Ready) {
+        self.try_again();
+        self.hangup |= event.hangup;
+    }
+
+    /// The stream may be readable without an event.
+    pub fn try_again(&mut self) {
         self.readable = true;
-        self.hangup |= hangup;
     }
 
     /// A grant of the host.

@@ -16,6 +16,9 @@ use crate::{Code, Result};
 use pages::EventPages;
 pub use pages::EventStream;
 
+/// The path of the events of the account.
+const ALL_EVENTS: &str = "/v1/events";
+
 impl Client {
     /// Queries the events of all sandboxes of the account.
     ///
@@ -235,8 +238,8 @@ impl Events {
 
     /// The path of the event stream.
     pub(crate) fn live(&self) -> String {
-        let (path, query) = (self.path(self.sandbox.is_some()), self.filters(self.sandbox.is_none()));
-        format!("{path}?{}", query.trim_start_matches('&'))
+        let path = self.own_path().unwrap_or_else(|| ALL_EVENTS.to_owned());
+        format!("{path}?{}", self.filters().trim_start_matches('&'))
     }
 
     /// The recorded events after `last_event`, for a sandbox that is terminated.
@@ -246,19 +249,14 @@ impl Events {
         events.stream()
     }
 
-    fn path(&self, of_sandbox: bool) -> String {
-        match &self.sandbox {
-            Some(id) if of_sandbox => format!("/v1/sandboxes/{id}/events"),
-            _ => "/v1/events".to_owned(),
-        }
+    /// The path of the events of the sandbox.
+    fn own_path(&self) -> Option<String> {
+        self.sandbox.as_ref().map(|id| format!("/v1/sandboxes/{id}/events"))
     }
 
-    fn filters(&self, with_sandbox: bool) -> String {
+    fn filters(&self) -> String {
         let mut query = String::new();
         let mut add = |name: &str, value: &str| query.push_str(&format!("&{name}={}", encoded(value)));
-        if let Some(id) = self.sandbox.as_ref().filter(|_| with_sandbox) {
-            add("sandboxId", id.as_str());
-        }
         self.kinds.iter().for_each(|kind| add("type", kind));
         if let Some(run) = &self.run {
             add("runId", run);
@@ -279,28 +277,25 @@ impl Events {
         offset: u64,
     ) -> Result<Page<Value>> {
         let range = PageRange { offset, limit: self.page_size };
-        let query = |with_sandbox: bool| {
-            let mut query = format!("{range}{}", self.filters(with_sandbox));
-            for (name, id) in [("after", after), ("before", before)] {
-                if let Some(id) = id {
-                    query.push_str(&format!("&{name}={id}"));
-                }
+        let mut query = format!("{range}{}", self.filters());
+        for (name, id) in [("after", after), ("before", before)] {
+            if let Some(id) = id {
+                query.push_str(&format!("&{name}={id}"));
             }
-            if self.newest_first {
-                query.push_str("&order=desc");
-            }
-            query
-        };
+        }
+        if self.newest_first {
+            query.push_str("&order=desc");
+        }
         let transport = self.client.transport();
-        if self.sandbox.is_some() {
-            let own = format!("{}?{}", self.path(true), query(false));
-            match transport.json(ApiCall::get(own)).await {
+        if let Some(path) = self.own_path() {
+            match transport.json(ApiCall::get(format!("{path}?{query}"))).await {
                 // The events of a terminated sandbox remain in the list of the account.
                 Err(error) if error.code() == Code::SandboxNotFound && error.terminated().is_some() => {}
                 answer => return answer,
             }
         }
-        transport.json(ApiCall::get(format!("{}?{}", self.path(false), query(true)))).await
+        let of_sandbox = self.sandbox.as_ref().map(|id| format!("&sandboxId={id}")).unwrap_or_default();
+        transport.json(ApiCall::get(format!("{ALL_EVENTS}?{query}{of_sandbox}"))).await
     }
 }
 

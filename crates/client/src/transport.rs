@@ -136,8 +136,8 @@ impl ApiCall {
     }
 
     /// The caller handles `RESOURCE_EXHAUSTED`.
-    pub fn impatient(mut self, is_impatient: bool) -> Self {
-        self.is_impatient = is_impatient;
+    pub fn impatient(mut self) -> Self {
+        self.is_impatient = true;
         self
     }
 }

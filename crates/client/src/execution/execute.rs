@@ -9,7 +9,7 @@ use hyper::Method;
 
 use crate::Result;
 use crate::execution::exec_events::{completed, failed, truncated};
-use crate::execution::stream::OutputStream;
+use crate::execution::stream::{LineEnds, OutputStream};
 use crate::ids;
 use crate::millis::ms;
 use crate::sandbox::Sandbox;
@@ -51,7 +51,7 @@ pub struct Execute {
     body: ExecuteBody,
     pub(crate) open_stdin: bool,
     pub(crate) reader_timeout: Option<Duration>,
-    line_ends: bool,
+    line_ends: LineEnds,
     key: IdempotencyKey,
 }
 
@@ -64,7 +64,7 @@ enum IdempotencyKey {
 impl Execute {
     fn new(sandbox: Sandbox, command: String) -> Self {
         let body = ExecuteBody { command, ..ExecuteBody::default() };
-        let (open_stdin, reader_timeout, line_ends) = (false, None, false);
+        let (open_stdin, reader_timeout, line_ends) = (false, None, LineEnds::Removed);
         Self { sandbox, body, open_stdin, reader_timeout, line_ends, key: IdempotencyKey::Generated }
     }
 
@@ -192,7 +192,7 @@ impl Execute {
     /// # Ok(()) });
     /// ```
     pub fn with_line_ends(mut self) -> Self {
-        self.line_ends = true;
+        self.line_ends = LineEnds::Kept;
         self
     }
 
@@ -214,8 +214,8 @@ impl Execute {
     /// # Ok(()) });
     /// ```
     pub async fn stream(self) -> Result<OutputStream> {
-        let what = if self.line_ends { "/execute?lineEnds=true" } else { "/execute" };
-        let call = self.call(what, Safety::OnlyUnstarted)?.accept("text/event-stream");
+        let what = format!("/execute{}", self.line_ends.query());
+        let call = self.call(&what, Safety::OnlyUnstarted)?.accept("text/event-stream");
         let (sandbox, command, line_ends) = (self.sandbox, truncated(&self.body.command), self.line_ends);
         sandbox.record_event(EventKind::ExecStarted, &[("command", command.clone())]);
         match sandbox.stream(call).await {

@@ -10,7 +10,7 @@ use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use tokio::time::Instant;
 
 use crate::execution::detached::Detached;
-use crate::execution::stream::{EventSource, Output, parse_output};
+use crate::execution::stream::{EventSource, LineEnds, Output, parse_output};
 use crate::transport::ApiCall;
 use crate::{Code, Error, Result};
 
@@ -41,7 +41,7 @@ pub struct Following {
 type SharedOffset = Arc<Mutex<Option<String>>>;
 
 impl Following {
-    pub(crate) fn new(execution: Detached, offset: Option<String>, line_ends: bool) -> Self {
+    pub(crate) fn new(execution: Detached, offset: Option<String>, line_ends: LineEnds) -> Self {
         let offset: SharedOffset = Arc::new(Mutex::new(offset));
         let begin =
             FollowingState { execution, line_ends, offset: Arc::clone(&offset), source: None, over: false };
@@ -79,7 +79,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow(&self) -> Following {
-        Following::new(self.clone(), None, false)
+        Following::new(self.clone(), None, LineEnds::Removed)
     }
 
     /// Like [`follow`](Self::follow), but keeps line ends: `\n`, `\r\n`, or none for a part of a long line and for a last line without
@@ -94,7 +94,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow_with_line_ends(&self) -> Following {
-        Following::new(self.clone(), None, true)
+        Following::new(self.clone(), None, LineEnds::Kept)
     }
 
     /// Like [`follow`](Self::follow), but starts after an [offset](Following::offset).
@@ -110,7 +110,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow_from(&self, offset: impl Into<String>) -> Following {
-        Following::new(self.clone(), Some(offset.into()), false)
+        Following::new(self.clone(), Some(offset.into()), LineEnds::Removed)
     }
 
     /// Like [`follow_from`](Self::follow_from), with the line ends of
@@ -127,7 +127,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow_with_line_ends_from(&self, offset: impl Into<String>) -> Following {
-        Following::new(self.clone(), Some(offset.into()), true)
+        Following::new(self.clone(), Some(offset.into()), LineEnds::Kept)
     }
 }
 
@@ -141,7 +141,7 @@ impl Stream for Following {
 
 struct FollowingState {
     execution: Detached,
-    line_ends: bool,
+    line_ends: LineEnds,
     offset: SharedOffset,
     source: Option<EventSource>,
     over: bool,
@@ -191,8 +191,8 @@ impl FollowingState {
     /// `None` if there is no more output.
     async fn open(&mut self) -> Result<Option<EventSource>> {
         let offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let what = if self.line_ends { "/output?lineEnds=true" } else { "/output" };
-        let mut call = ApiCall::get(self.execution.path(what)).accept("text/event-stream");
+        let what = format!("/output{}", self.line_ends.query());
+        let mut call = ApiCall::get(self.execution.path(&what)).accept("text/event-stream");
         if let Some(offset) = &offset {
             call = call.after(offset)?;
         }

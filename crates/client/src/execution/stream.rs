@@ -61,7 +61,7 @@ pub struct OutputStream {
 impl OutputStream {
     pub(crate) fn new(
         response: Response<Incoming>,
-        line_ends: bool,
+        line_ends: LineEnds,
         sandbox: Sandbox,
         command: Value,
     ) -> Self {
@@ -129,7 +129,7 @@ fn broken_off() -> Error {
 
 struct Reading {
     source: EventSource,
-    line_ends: bool,
+    line_ends: LineEnds,
     /// Bytes of output returned so far.
     bytes: u64,
     over: bool,
@@ -145,7 +145,7 @@ impl Reading {
             if let Some(output) = parse_output(event, self.line_ends)? {
                 match &output {
                     Output::Stdout(line) | Output::Stderr(line) => {
-                        self.bytes += line.len() as u64 + u64::from(!self.line_ends);
+                        self.bytes += line.len() as u64 + u64::from(self.line_ends == LineEnds::Removed);
                     }
                     Output::Dropped(_) => {}
                     Output::Done(_) => self.over = true,
@@ -187,8 +187,25 @@ impl EventSource {
     }
 }
 
+/// Whether lines of output have their line ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineEnds {
+    Kept,
+    Removed,
+}
+
+impl LineEnds {
+    /// The query that requests them.
+    pub fn query(self) -> &'static str {
+        match self {
+            Self::Kept => "?lineEnds=true",
+            Self::Removed => "",
+        }
+    }
+}
+
 /// `None` for an event that this version does not know.
-pub fn parse_output(event: Event, line_ends: bool) -> Result<Option<Output>> {
+pub fn parse_output(event: Event, line_ends: LineEnds) -> Result<Option<Output>> {
     match event.name.as_str() {
         "stdout" => Ok(Some(Output::Stdout(line(event, line_ends)))),
         "stderr" => Ok(Some(Output::Stderr(line(event, line_ends)))),
@@ -211,9 +228,9 @@ pub fn parse_output(event: Event, line_ends: bool) -> Result<Option<Output>> {
 }
 
 /// The line: a line feed within an event stands for a carriage return of the command.
-fn line(event: Event, with_end: bool) -> String {
+fn line(event: Event, ends: LineEnds) -> String {
     let mut line = if event.data.contains('\n') { event.data.replace('\n', "\r") } else { event.data };
-    if !with_end {
+    if ends == LineEnds::Removed {
         return line;
     }
     line.push_str(match event.end.as_deref() {

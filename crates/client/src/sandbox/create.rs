@@ -362,7 +362,9 @@ impl Create {
         let key = self.key.unwrap_or_else(|| ids::random_id("key_"));
         let mut call =
             ApiCall::new(Method::POST, "/v1/sandboxes", Safety::Repeatable).json(&self.body)?.key(&key)?;
-        call = call.impatient(self.is_impatient);
+        if self.is_impatient {
+            call = call.impatient();
+        }
         if let Some(run) = &self.run {
             call = run.with_run_id(call)?;
         }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::authority::{filter_upgrade, requested_host};
 use super::body::{Busy, ForwardedBody};
+use super::bounds::Http;
 use super::session::{ProxySession, Stop};
 use super::upstream::Upstream;
 use super::wire::{Readable, Wire, WireState};
@@ -31,7 +32,7 @@ pub struct NotForwarded;
 /// State shared by the requests of one connection.
 pub struct Exchange {
     session: Arc<ProxySession>,
-    is_two: bool,
+    kind: Http,
     client: Arc<WireState>,
     /// Set by the first request; the others use it.
     route: AsyncMutex<ExchangeRoute>,
@@ -67,13 +68,13 @@ impl Exchange {
     /// The exchange of a connection. `connected` is the connection to the original destination, if there is one.
     pub fn new(
         session: Arc<ProxySession>,
-        is_two: bool,
+        kind: Http,
         client: Arc<WireState>,
         connected: Option<Wire>,
     ) -> Self {
         Self {
             session,
-            is_two,
+            kind,
             client,
             route: AsyncMutex::new(ExchangeRoute::Unknown(connected)),
             entered: OnceLock::new(),
@@ -161,7 +162,7 @@ impl Exchange {
     async fn forward(&self, request: Request<Incoming>, busy: &Busy) -> Result<Response<Incoming>, Stop> {
         let (mut parts, body) = request.into_parts();
         let name = requested_host(&parts).map_err(|reason| Stop::Refused(reason, None))?;
-        let wants_upgrade = !self.is_two && filter_upgrade(&mut parts.headers);
+        let wants_upgrade = self.kind == Http::One && filter_upgrade(&mut parts.headers);
         let waits = parts
             .headers
             .get(EXPECT)
@@ -220,7 +221,7 @@ impl Exchange {
     }
 
     async fn begin(&self, wire: Wire) -> std::io::Result<Upstream> {
-        Upstream::begin(wire, self.is_two, self.server_closed.clone()).await
+        Upstream::begin(wire, self.kind, self.server_closed.clone()).await
     }
 
     async fn open_route(&self, name: &str, connected: Option<Wire>) -> Result<Upstream, Stop> {

@@ -36,14 +36,13 @@ pub async fn serve(
     connected: Option<Wire>,
     permit: &mut Permit,
 ) -> Result<(), Stop> {
-    let is_two = kind == Http::Two;
     take_permit(permit, kind)?;
     let state = client.state();
-    state.set_mute(!is_two);
-    let exchange = Arc::new(Exchange::new(Arc::clone(session), is_two, Arc::clone(&state), connected));
+    state.set_mute(kind == Http::One);
+    let exchange = Arc::new(Exchange::new(Arc::clone(session), kind, Arc::clone(&state), connected));
     // Ends all tasks of the connection when this function ends or is dropped.
     let _ended = exchange.ended.clone().drop_guard();
-    if !is_two {
+    if kind == Http::One {
         return serve_http1(&exchange, client, permit).await;
     }
     // Boxed to keep the task's future small while the connection is idle.

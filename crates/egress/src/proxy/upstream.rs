@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::body::ForwardedBody;
-use super::bounds::{HEAD_BYTES_MAX, HEADERS_MAX, SEND_BYTES};
+use super::bounds::{HEAD_BYTES_MAX, HEADERS_MAX, Http, SEND_BYTES};
 use super::wire::Wire;
 
 /// Receive window of all streams together.
@@ -39,8 +39,8 @@ pub enum Upstream {
 
 impl Upstream {
     /// Starts HTTP; `closed` is cancelled when the server closes the connection.
-    pub async fn begin(wire: Wire, is_two: bool, closed: CancellationToken) -> io::Result<Self> {
-        if is_two {
+    pub async fn begin(wire: Wire, kind: Http, closed: CancellationToken) -> io::Result<Self> {
+        if kind == Http::Two {
             return Self::begin_two(wire, closed).await;
         }
         let (sender, connection) = http1::Builder::new()
