@@ -5,6 +5,7 @@ mod blocking;
 mod crc32;
 mod durable;
 mod poison;
+mod set_some;
 mod time;
 
 #[cfg(feature = "blocking")]
@@ -12,4 +13,5 @@ pub use blocking::{TaskLost, blocking};
 pub use crc32::crc32;
 pub use durable::{replace_file, sync_dir, sync_parent};
 pub use poison::IgnorePoison;
+pub use set_some::SetSome;
 pub use time::{millis, unix_ms};

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use base::SetSome;
 use sandboxd_client::{Client, ClientBuilder, Error};
 
 use crate::cli::Global;
@@ -68,9 +69,7 @@ fn builder(global: &Global) -> Result<ClientBuilder> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let chosen = choose(global.url.clone(), set("SANDBOXD_URL"), profile.as_ref(), is_named);
     let mut builder = ClientBuilder::from_env();
-    if let Some(url) = chosen.url {
-        builder = builder.url(url);
-    }
+    builder = builder.set_some(chosen.url, ClientBuilder::url);
     if let Some(profile) = chosen.profile {
         if chosen.overrides_environment || set("SANDBOXD_API_KEY").is_none() {
             builder = builder.key(&profile.key);

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use base::SetSome;
 use futures_util::TryStreamExt;
 use sandboxd_client::{BuildOutput, BuildTemplate, Client, TemplateState, TemplateView};
 
-use super::command_line::env_variable;
+use super::variables::variables;
 use crate::cli::BuildArguments;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat, note};
@@ -127,38 +128,22 @@ fn request(client: &Client, arguments: &BuildArguments) -> Result<BuildTemplate>
         (Some(path), dir) => build.context(dir.unwrap_or(Path::new(HERE))).dockerfile_path(path),
         (None, dir) => build.context(dir.unwrap_or(Path::new(HERE))),
     };
-    for word in &arguments.build_arg {
-        if let Some((name, value)) = env_variable(word)? {
-            build = build.build_arg(name, value);
-        }
+    for (name, value) in variables(&[], &arguments.build_arg)? {
+        build = build.build_arg(name, value);
     }
-    if let Some(start) = &arguments.start {
-        build = build.start_command(start);
-    }
-    if let Some(ready) = &arguments.ready {
-        build = build.ready_command(ready);
-    }
-    if let Some(timeout) = arguments.ready_timeout {
-        build = build.ready_timeout(timeout);
-    }
-    if let Some(cpu) = arguments.cpu {
-        build = build.cpu(cpu);
-    }
-    if let Some(memory) = arguments.memory {
-        build = build.memory_mb(memory);
-    }
-    if let Some(disk) = arguments.disk {
-        build = build.disk_mb(disk);
-    }
+    build = build
+        .set_some(arguments.start.as_ref(), BuildTemplate::start_command)
+        .set_some(arguments.ready.as_ref(), BuildTemplate::ready_command)
+        .set_some(arguments.ready_timeout, BuildTemplate::ready_timeout)
+        .set_some(arguments.cpu, BuildTemplate::cpu)
+        .set_some(arguments.memory, BuildTemplate::memory_mb)
+        .set_some(arguments.disk, BuildTemplate::disk_mb);
     if !arguments.allow.is_empty() {
         build = build.only_domains(&arguments.allow);
     }
-    if let Some(isolation) = arguments.isolation {
-        build = build.isolation(isolation);
-    }
-    if let Some(timeout) = arguments.timeout {
-        build = build.timeout(timeout);
-    }
+    build = build
+        .set_some(arguments.isolation, BuildTemplate::isolation)
+        .set_some(arguments.timeout, BuildTemplate::timeout);
     for (key, value) in &arguments.metadata {
         build = build.metadata(key, value);
     }

@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use base::SetSome;
 use futures_util::TryStreamExt;
 use sandboxd_client::{Client, CodeException, CodeOutput, RunCode};
 
 use super::code_results::Results;
-use super::command_line;
+use super::variables::variables;
 use crate::cli::CodeArguments;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat};
@@ -25,16 +26,9 @@ pub async fn code(client: &Client, format: OutputFormat, arguments: CodeArgument
         _ => tokio::task::spawn_blocking(read_stdin).await??,
     };
     let mut run = client.find(&id).await?.run_code(code).timeout(timeout);
-    if let Some(language) = language {
-        run = run.language(language);
-    }
-    if let Some(context) = context {
-        run = run.context(context);
-    }
-    for word in &env {
-        if let Some((name, value)) = command_line::env_variable(word)? {
-            run = run.env(name, value);
-        }
+    run = run.set_some(language, RunCode::language).set_some(context, RunCode::context);
+    for (name, value) in variables(&[], &env)? {
+        run = run.env(name, value);
     }
     let ended = async {
         if format == OutputFormat::Plain {

@@ -3,6 +3,7 @@
 use std::env::VarError;
 
 use anyhow::{Result, anyhow};
+use base::SetSome;
 use sandboxd_client::{Client, Create};
 
 use crate::cli::{NetworkChoice, SandboxOptions};
@@ -47,24 +48,14 @@ pub fn create_request(
     env: &[(String, String)],
 ) -> Create {
     let mut create = client.create(image);
-    if let Some(cpu) = new.cpu {
-        create = create.cpu(cpu);
-    }
-    if let Some(memory) = new.memory {
-        create = create.memory_mb(memory);
-    }
-    if let Some(disk) = new.disk {
-        create = create.disk_mb(disk);
-    }
+    create = create
+        .set_some(new.cpu, Create::cpu)
+        .set_some(new.memory, Create::memory_mb)
+        .set_some(new.disk, Create::disk_mb);
     for (name, value) in env {
         create = create.env(name, value);
     }
-    if let Some(workdir) = &new.workdir {
-        create = create.workdir(workdir);
-    }
-    if let Some(name) = &new.name {
-        create = create.name(name);
-    }
+    create = create.set_some(new.workdir.as_ref(), Create::workdir).set_some(new.name.as_ref(), Create::name);
     for (key, value) in &new.metadata {
         create = create.metadata(key, value);
     }
@@ -73,9 +64,7 @@ pub fn create_request(
         NetworkChoice::Offline => create.only_domains(NO_DOMAINS),
         NetworkChoice::Only(domains) => create.only_domains(domains),
     };
-    if let Some(isolation) = new.isolation {
-        create = create.isolation(isolation);
-    }
+    create = create.set_some(new.isolation, Create::isolation);
     if new.cold {
         create = create.cold(true);
     }

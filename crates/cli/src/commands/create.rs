@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use sandboxd_client::{Client, OnTimeout, SandboxView};
+use base::SetSome;
+use sandboxd_client::{Client, Create, OnTimeout, SandboxView};
 
 use super::command_line;
 use super::creation::{Creation, CreationOptions, create_sandbox};
@@ -20,18 +21,14 @@ pub async fn create(client: &Client, format: OutputFormat, arguments: CreateArgu
     let env = variables(&arguments.new.env_file, &arguments.new.env)?;
     let request = |client: &Client, image: &str| {
         let mut create = command_line::create_request(client, image, &arguments.new, &env);
-        if let Some(timeout) = arguments.timeout {
-            create = create.timeout(timeout);
-        }
+        create = create.set_some(arguments.timeout, Create::timeout);
         if arguments.pause_on_timeout {
             create = create.on_timeout(OnTimeout::Pause);
         }
         if arguments.no_auto_resume {
             create = create.auto_resume(false);
         }
-        if let Some(idle) = arguments.idle {
-            create = create.idle_timeout(idle);
-        }
+        create = create.set_some(arguments.idle, Create::idle_timeout);
         create
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);

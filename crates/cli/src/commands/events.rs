@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use base::SetSome;
 use futures_util::{StreamExt, TryStreamExt};
 use sandboxd_client::{Client, EventId, EventKind, EventStream, Events, RuntimeEvent, Sandbox};
 use serde_json::Value;
@@ -45,9 +46,7 @@ fn query(client: &Client, sandbox: Option<&Sandbox>, arguments: &EventsArguments
     for kind in &arguments.kinds {
         events = events.kinds(kind);
     }
-    if let Some(run) = &arguments.run {
-        events = events.run(run);
-    }
+    events = events.set_some(arguments.run.as_ref(), Events::run);
     Ok(events)
 }
 

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use sandboxd_client::Client;
+use base::SetSome;
+use sandboxd_client::{Client, Execute};
 use serde_json::json;
 
 use super::command_line;
@@ -27,12 +28,9 @@ pub async fn exec(client: &Client, format: OutputFormat, arguments: ExecArgument
     for (name, value) in variables(&arguments.env_file, &arguments.env)? {
         execute = execute.env(name, value);
     }
-    if let Some(workdir) = &arguments.workdir {
-        execute = execute.cwd(workdir);
-    }
-    if let Some(user) = &arguments.user {
-        execute = execute.user(user);
-    }
+    execute = execute
+        .set_some(arguments.workdir.as_ref(), Execute::cwd)
+        .set_some(arguments.user.as_ref(), Execute::user);
     if arguments.no_resume {
         execute = execute.without_resume();
     }

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use base::SetSome;
 use futures_util::{FutureExt, Stream, StreamExt};
 use sandboxd_client::{Detached, Execute, Following, Output};
 use serde_json::{Value, json};
@@ -43,9 +44,7 @@ pub async fn follow(
 
 /// Sets input and time limit. Returns the input that must be sent while the command runs.
 pub fn with_input(mut execute: Execute, running: &CommandOptions, input: Input) -> (Execute, Option<Raw>) {
-    if let Some(timeout) = running.timeout {
-        execute = execute.timeout(timeout);
-    }
+    execute = execute.set_some(running.timeout, Execute::timeout);
     input.add_to(execute)
 }
 

@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use sandboxd_client::{Client, Sandbox};
+use base::SetSome;
+use sandboxd_client::{Client, Fork, Sandbox};
 
-use super::command_line::env_variable;
+use super::variables::variables;
 use crate::cli::ForkArguments;
 use crate::output::OutputFormat;
 
@@ -13,14 +14,10 @@ use crate::output::OutputFormat;
 pub async fn fork(client: &Client, format: OutputFormat, arguments: ForkArguments) -> Result<ExitCode> {
     let ForkArguments { id, count, env, name, metadata, memory } = arguments;
     let mut request = client.find(&id).await?.fork(count).memory(memory);
-    for word in &env {
-        if let Some((name, value)) = env_variable(word)? {
-            request = request.env(name, value);
-        }
+    for (name, value) in variables(&[], &env)? {
+        request = request.env(name, value);
     }
-    if let Some(name) = name {
-        request = request.name(name);
-    }
+    request = request.set_some(name, Fork::name);
     for (key, value) in metadata {
         request = request.metadata(key, value);
     }

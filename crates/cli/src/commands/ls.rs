@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use base::SetSome;
 use sandboxd_client::{Client, List, SandboxItem, SandboxState};
 
 use super::merged_lists::merge;
@@ -29,9 +30,7 @@ async fn list_sandboxes(client: &Client, arguments: &LsArguments) -> Result<Vec<
     let filtered = || {
         // A list of ids needs no details.
         let mut list = if arguments.quiet { client.list() } else { client.list().details() };
-        if let Some(image) = &arguments.image {
-            list = list.image(image);
-        }
+        list = list.set_some(arguments.image.as_ref(), List::image);
         for (key, value) in &arguments.metadata {
             list = list.metadata(key, value);
         }

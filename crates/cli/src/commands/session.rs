@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sandboxd_client::{ExecutionView, Keyboard, Sandbox, Terminal, TerminalEvent};
+use base::SetSome;
+use sandboxd_client::{ExecutionView, Keyboard, OpenTerminal, Sandbox, Terminal, TerminalEvent};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
@@ -62,15 +63,10 @@ pub async fn open(sandbox: &Sandbox, options: TerminalOptions<'_>) -> Result<Ter
     for (name, value) in options.env {
         open = open.env(name, value);
     }
-    if let Some(workdir) = options.workdir {
-        open = open.cwd(workdir);
-    }
-    if let Some(user) = options.user {
-        open = open.user(user);
-    }
-    if let Some(timeout) = options.timeout {
-        open = open.timeout(timeout);
-    }
+    open = open
+        .set_some(options.workdir, OpenTerminal::cwd)
+        .set_some(options.user, OpenTerminal::user)
+        .set_some(options.timeout, OpenTerminal::timeout);
     if options.no_resume {
         open = open.without_resume();
     }

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use sandboxd_client::{Client, SnapshotView};
+use base::SetSome;
+use sandboxd_client::{Client, SnapshotView, Snapshots, TakeSnapshot};
 
 use super::batch::{BatchForm, ItemResult, for_each};
 use super::snapshot_names::only_snapshot;
@@ -18,9 +19,7 @@ pub async fn snapshot(client: &Client, format: OutputFormat, command: SnapshotCo
     match command {
         SnapshotCommand::Create { id, name, metadata, memory } => {
             let mut request = client.find(&id).await?.snapshot().memory(memory);
-            if let Some(name) = name {
-                request = request.name(name);
-            }
+            request = request.set_some(name, TakeSnapshot::name);
             for (key, value) in metadata {
                 request = request.metadata(key, value);
             }
@@ -55,9 +54,7 @@ async fn list(
     if let Some(sandbox) = sandbox {
         query = query.of(client.find(sandbox).await?.id());
     }
-    if let Some(name) = name {
-        query = query.name(name);
-    }
+    query = query.set_some(name, Snapshots::name);
     for (key, value) in metadata {
         query = query.metadata(key, value);
     }

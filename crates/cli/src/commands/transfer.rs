@@ -8,8 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use base::SetSome;
 use futures_util::{StreamExt, TryStreamExt};
-use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files, SandboxId, SandboxName};
+use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files, SandboxId, SandboxName, Write};
 use tokio::io::AsyncWriteExt;
 
 use crate::failure::NoDirectory;
@@ -145,9 +146,7 @@ impl CopySource {
             (Self::File { name, mode, content, .. }, Location::Inside(files, path)) => {
                 let path = inside(&files, path, name.as_deref()).await?;
                 let mut write = files.write(&path, content.body(progress).await?);
-                if let Some(mode) = mode {
-                    write = write.mode(mode);
-                }
+                write = write.set_some(mode, Write::mode);
                 let written = write.await.map_err(|error| NoDirectory::explain(error, &path))?;
                 Ok(Copied { files: 1, bytes: written.size_bytes })
             }

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use base::SetSome;
 use futures_util::StreamExt;
 use rmcp::model::{ContentBlock, JsonObject};
 use sandboxd_client::{Code, CodeException, CodeOutput, CodeResult, Error, Output, Sandbox};
@@ -142,12 +143,9 @@ async fn run(call: &ToolCall, arguments: RunCode) -> Result<ToolReply<CodeRan>, 
     }
     let target = call.target(sandbox_id.as_deref()).await?;
     let mut run = target.sandbox.run_code(code).timeout(timeout);
-    if let Some(language) = language {
-        run = run.language(language);
-    }
-    if let Some(context_id) = context_id {
-        run = run.context(context_id);
-    }
+    run = run
+        .set_some(language, sandboxd_client::RunCode::language)
+        .set_some(context_id, sandboxd_client::RunCode::context);
     let mut collected = Collected::default();
     // A stream that is dropped interrupts the code.
     let mut outputs = match run.stream().await {

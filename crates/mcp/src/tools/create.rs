@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sandboxd_client::{Isolation, IsolationChoice};
+use base::SetSome;
+use sandboxd_client::{Create, Isolation, IsolationChoice};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -101,27 +102,16 @@ async fn create(call: &ToolCall, arguments: CreateSandbox) -> Result<ToolReply<C
     let domains = arguments.allowed_domains.map(|domains| domains.0);
     let mut create = call.settings.create(&call.client, arguments.image.as_deref(), domains)?;
     create = create.timeout(Duration::from_secs(lifetime)).metadata(MARK, "created");
-    if let Some(name) = arguments.name {
-        create = create.name(name);
-    }
-    if let Some(cpu) = arguments.cpu {
-        create = create.cpu(cpu);
-    }
-    if let Some(memory_mb) = arguments.memory_mb {
-        create = create.memory_mb(memory_mb);
-    }
-    if let Some(disk_mb) = arguments.disk_mb {
-        create = create.disk_mb(disk_mb);
-    }
+    create = create
+        .set_some(arguments.name, Create::name)
+        .set_some(arguments.cpu, Create::cpu)
+        .set_some(arguments.memory_mb, Create::memory_mb)
+        .set_some(arguments.disk_mb, Create::disk_mb);
     for (name, value) in arguments.env {
         create = create.env(name, value);
     }
-    if let Some(workdir) = arguments.workdir {
-        create = create.workdir(workdir);
-    }
-    if let Some(isolation) = arguments.isolation {
-        create = create.isolation(isolation);
-    }
+    create =
+        create.set_some(arguments.workdir, Create::workdir).set_some(arguments.isolation, Create::isolation);
     if arguments.cold {
         create = create.cold(true);
     }

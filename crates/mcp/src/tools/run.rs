@@ -13,6 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use base::SetSome;
 use futures_util::StreamExt;
 use sandboxd_client::{Code, Detached, Done, EndReason, Execute, ExecutionState, Following};
 use schemars::JsonSchema;
@@ -177,15 +178,11 @@ async fn start(call: &ToolCall, arguments: RunCommand) -> Result<ToolReply<Ran>,
     let target = call.target(sandbox_id.as_deref()).await?;
     let request = || {
         let mut execute = target.sandbox.execute(command.clone().unwrap_or_default());
-        if let Some(cwd) = &cwd {
-            execute = execute.cwd(cwd);
-        }
+        execute = execute.set_some(cwd.as_ref(), Execute::cwd);
         for (name, value) in &env {
             execute = execute.env(name, value);
         }
-        if let Some(stdin) = &stdin {
-            execute = execute.stdin(stdin);
-        }
+        execute = execute.set_some(stdin.as_ref(), Execute::stdin);
         if background { execute } else { execute.timeout(timeout) }
     };
     let execution = match detach(call, request).await {

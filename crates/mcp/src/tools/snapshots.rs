@@ -1,6 +1,7 @@
 //! `manage_snapshots`.
 
-use sandboxd_client::{SnapshotId, SnapshotView, Timestamp};
+use base::SetSome;
+use sandboxd_client::{SnapshotId, SnapshotView, Snapshots, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -107,9 +108,7 @@ async fn take(call: &ToolCall, arguments: TakeSnapshot) -> Result<ToolReply<Snap
     let TakeSnapshot { name, memory, sandbox_id } = arguments;
     let target = call.target(sandbox_id.as_deref()).await?;
     let mut take = target.sandbox.snapshot().memory(memory).metadata(MARK, "created");
-    if let Some(name) = name {
-        take = take.name(name);
-    }
+    take = take.set_some(name, sandboxd_client::TakeSnapshot::name);
     let taken = match take.await {
         Ok(taken) => taken,
         Err(error) => return Err(call.failed(&target.sandbox, error).await),
@@ -155,9 +154,7 @@ async fn list(call: &ToolCall, arguments: ListSnapshots) -> Result<ToolReply<Sna
     if let Some(id) = sandbox_id {
         query = query.of(call.client.find(&id).await?.id());
     }
-    if let Some(name) = name {
-        query = query.name(name);
-    }
+    query = query.set_some(name, Snapshots::name);
     let found = query.page(offset.0).await?;
     let next_offset = page::next_offset(&found.pagination, offset, found.data.len());
     let listed = SnapshotsListed {

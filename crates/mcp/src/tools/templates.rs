@@ -3,7 +3,10 @@
 mod build;
 mod build_log;
 
-use sandboxd_client::{TemplateError, TemplateId, TemplateState, TemplateSteps, TemplateView, Timestamp};
+use base::SetSome;
+use sandboxd_client::{
+    TemplateError, TemplateId, TemplateState, TemplateSteps, TemplateView, Templates, Timestamp,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -152,12 +155,7 @@ async fn list(call: &ToolCall, arguments: ListTemplates) -> Result<ToolReply<Tem
     let ListTemplates { name, state, offset, limit } = arguments;
     let size = page::size(limit)?;
     let mut query = call.client.templates().page_size(size);
-    if let Some(name) = name {
-        query = query.name(name);
-    }
-    if let Some(state) = state {
-        query = query.state(state);
-    }
+    query = query.set_some(name, Templates::name).set_some(state, Templates::state);
     let found = query.page(offset.0).await?;
     let next_offset = page::next_offset(&found.pagination, offset, found.data.len());
     let listed = TemplatesListed {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use base::SetSome;
 use sandboxd_client::{BuildTemplate, Client, IsolationChoice, TemplateId};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -78,19 +79,12 @@ fn request(call: &ToolCall, arguments: BuildRequest) -> Result<BuildTemplate, To
     for (name, value) in arguments.build_args {
         build = build.build_arg(name, value);
     }
-    if let Some(command) = arguments.start_command {
-        build = build.start_command(command);
-    }
-    if let Some(command) = arguments.ready_command {
-        build = build.ready_command(command);
-    }
-    if let Some(isolation) = arguments.isolation {
-        build = build.isolation(isolation);
-    }
+    build = build
+        .set_some(arguments.start_command, BuildTemplate::start_command)
+        .set_some(arguments.ready_command, BuildTemplate::ready_command)
+        .set_some(arguments.isolation, BuildTemplate::isolation);
     let domains = arguments.allowed_domains.map(|domains| domains.0);
-    if let Some(domains) = call.settings.domains(domains)? {
-        build = build.only_domains(domains);
-    }
+    build = build.set_some(call.settings.domains(domains)?, BuildTemplate::only_domains);
     Ok(build)
 }
 
