@@ -198,21 +198,6 @@ impl Files {
     }
 }
 
-macro_rules! awaited {
-    ($($name:ident -> $output:ty;)+) => {
-        $(impl std::future::IntoFuture for $name {
-            type Output = Result<$output>;
-            type IntoFuture = futures_util::future::BoxFuture<'static, Self::Output>;
-
-            fn into_future(self) -> Self::IntoFuture {
-                Box::pin(self.send())
-            }
-        })+
-    };
-}
-
-pub(crate) use awaited;
-
 awaited! {
     MakeDirectory -> FileEntry;
     Move -> FileEntry;

@@ -28,6 +28,20 @@
 //! - [`Client::events`] and [`Sandbox::events`] list events or follow them without gaps.
 //! - A [`Run`] records what a program and its sandboxes do as one stream of [`RuntimeEvent`]s.
 
+/// A builder whose `.await` calls its method `send`.
+macro_rules! awaited {
+    ($($name:ident -> $output:ty;)+) => {
+        $(impl std::future::IntoFuture for $name {
+            type Output = crate::Result<$output>;
+            type IntoFuture = futures_util::future::BoxFuture<'static, Self::Output>;
+
+            fn into_future(self) -> Self::IntoFuture {
+                Box::pin(self.send())
+            }
+        })+
+    };
+}
+
 #[cfg(test)]
 mod cases;
 mod client;

@@ -4,6 +4,7 @@
 //! items; one that is deleted moves others to earlier places, so that a page skips items. Therefore each page begins with the last item
 //! of the page before. If it begins with an item that is not known, the pager goes back until it finds a known one.
 
+pub mod filtered_list;
 pub mod item_stream;
 
 use std::collections::HashSet;

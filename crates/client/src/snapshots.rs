@@ -1,18 +1,15 @@
 //! Snapshots: take, list and delete them, roll back, and fork.
 
-use std::collections::BTreeMap;
-use std::future::IntoFuture;
-
 use api::{
     ForkBody, ForkList, RollbackBody, SandboxView, SnapshotBody, SnapshotDeleted, SnapshotId, SnapshotList,
     SnapshotView,
 };
-use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::client::Client;
+use crate::pager::Pager;
+use crate::pager::filtered_list::{FilteredList, ListedItem};
 use crate::pager::item_stream::ItemStream;
-use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::sandbox::Sandbox;
 use crate::transport::retry::Safety;
 use crate::transport::{ApiCall, encoded};
@@ -32,13 +29,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub fn snapshots(&self) -> Snapshots {
-        Snapshots {
-            client: self.clone(),
-            sandbox: None,
-            name: None,
-            metadata: BTreeMap::new(),
-            page_size: LARGEST_PAGE,
-        }
+        Snapshots(FilteredList::new(self.transport()))
     }
 
     /// Returns a snapshot.
@@ -204,14 +195,7 @@ impl TakeSnapshot {
     }
 }
 
-impl IntoFuture for TakeSnapshot {
-    type Output = Result<SnapshotView>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
-    }
-}
+awaited! { TakeSnapshot -> SnapshotView; }
 
 /// A fork; `.await` sends the request.
 ///
@@ -308,14 +292,7 @@ impl Fork {
     }
 }
 
-impl IntoFuture for Fork {
-    type Output = Result<Vec<Sandbox>>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
-    }
-}
+awaited! { Fork -> Vec<Sandbox>; }
 
 /// A query for snapshots.
 ///
@@ -328,13 +305,7 @@ impl IntoFuture for Fork {
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Snapshots {
-    client: Client,
-    sandbox: Option<String>,
-    name: Option<String>,
-    metadata: BTreeMap<String, String>,
-    page_size: u32,
-}
+pub struct Snapshots(FilteredList<SnapshotView>);
 
 impl Snapshots {
     /// Filters by sandbox.
@@ -346,7 +317,7 @@ impl Snapshots {
     /// # Ok(()) });
     /// ```
     pub fn of(mut self, sandbox: &api::SandboxId) -> Self {
-        self.sandbox = Some(sandbox.to_string());
+        self.0.filter("sandboxId", sandbox.to_string());
         self
     }
 
@@ -358,7 +329,7 @@ impl Snapshots {
     /// # Ok(()) });
     /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.0.filter("name", name);
         self
     }
 
@@ -370,7 +341,7 @@ impl Snapshots {
     /// # Ok(()) });
     /// ```
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.metadata.insert(key.into(), value.into());
+        self.0.metadata(key, value);
         self
     }
 
@@ -386,7 +357,7 @@ impl Snapshots {
     /// # Ok(()) });
     /// ```
     pub fn page_size(mut self, page_size: u32) -> Self {
-        self.page_size = page_size;
+        self.0.page_size = page_size;
         self
     }
 
@@ -399,8 +370,7 @@ impl Snapshots {
     /// # Ok(()) });
     /// ```
     pub async fn page(&self, offset: u64) -> Result<SnapshotList> {
-        let range = PageRange { offset, limit: self.page_size };
-        self.client.transport().json(ApiCall::get(self.path(range))).await
+        self.0.page(offset).await
     }
 
     /// Returns all snapshots. If snapshots are created or deleted meanwhile, all others are returned once.
@@ -413,7 +383,7 @@ impl Snapshots {
     /// # Ok(()) });
     /// ```
     pub async fn all(&self) -> Result<Vec<SnapshotView>> {
-        Pager::new(self.clone()).all().await
+        Pager::new(self.0.clone()).all().await
     }
 
     /// Streams all snapshots, fetching pages on demand. If snapshots are created or deleted meanwhile, all others are returned once.
@@ -429,36 +399,15 @@ impl Snapshots {
     /// # Ok(()) });
     /// ```
     pub fn stream(self) -> ItemStream<SnapshotView> {
-        Pager::new(self).stream()
-    }
-
-    fn path(&self, range: PageRange) -> String {
-        let mut path = format!("/v1/snapshots?{range}");
-        for (parameter, value) in [("sandboxId", &self.sandbox), ("name", &self.name)] {
-            if let Some(value) = value {
-                path.push_str(&format!("&{parameter}={}", encoded(value)));
-            }
-        }
-        for (key, value) in &self.metadata {
-            path.push_str(&format!("&metadata.{}={}", encoded(key), encoded(value)));
-        }
-        path
+        Pager::new(self.0).stream()
     }
 }
 
-impl PagedQuery for Snapshots {
-    type Item = SnapshotView;
+impl ListedItem for SnapshotView {
+    const PATH: &'static str = "/v1/snapshots";
     type Key = SnapshotId;
 
-    fn page_size(&self) -> u32 {
-        self.page_size
-    }
-
-    fn key(snapshot: &SnapshotView) -> SnapshotId {
-        snapshot.id.clone()
-    }
-
-    async fn fetch(&self, range: PageRange) -> Result<Page<SnapshotView>> {
-        self.client.transport().json(ApiCall::get(self.path(range))).await
+    fn key(&self) -> SnapshotId {
+        self.id.clone()
     }
 }

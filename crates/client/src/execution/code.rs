@@ -1,13 +1,11 @@
 //! Running code in the code interpreter of a sandbox, and its contexts.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use api::{
     CodeBody, CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, CodeDone, CodeException,
     CodeExecution, CodeResult, CodeText, EventKind,
 };
-use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use hyper::Method;
 use serde::de::DeserializeOwned;
@@ -219,7 +217,7 @@ impl RunCode {
         }
     }
 
-    async fn run_buffered(self) -> Result<CodeExecution> {
+    async fn send(self) -> Result<CodeExecution> {
         let limit = self.body.timeout_ms.map_or(TIMEOUT_MS, |ms| u64::try_from(ms).unwrap_or(TIMEOUT_MS));
         let transport = self.sandbox.client().transport();
         let call = self.call()?.timeout(Duration::from_millis(limit).saturating_add(transport.timeout()));
@@ -239,14 +237,7 @@ impl RunCode {
     }
 }
 
-impl IntoFuture for RunCode {
-    type Output = Result<CodeExecution>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run_buffered())
-    }
-}
+awaited! { RunCode -> CodeExecution; }
 
 /// An item of the output of code.
 ///

@@ -1,10 +1,8 @@
 //! Running commands, with buffered or streamed output.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use api::{EventKind, ExecuteBody, ExecutionResult};
-use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::Result;
@@ -224,7 +222,7 @@ impl Execute {
         }
     }
 
-    async fn run_buffered(self) -> Result<ExecutionResult> {
+    async fn send(self) -> Result<ExecutionResult> {
         let limit = Duration::from_millis(
             self.body.timeout_ms.map_or(TIMEOUT_MS, |ms| u64::try_from(ms).unwrap_or(TIMEOUT_MS)),
         );
@@ -253,11 +251,4 @@ impl Execute {
     }
 }
 
-impl IntoFuture for Execute {
-    type Output = Result<ExecutionResult>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run_buffered())
-    }
-}
+awaited! { Execute -> ExecutionResult; }

@@ -5,12 +5,10 @@
 
 mod conversation;
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use api::{ExecutionView, TerminalBody, TerminalSize};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use hyper::Method;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -170,16 +168,13 @@ impl OpenTerminal {
         let view = view.map_err(|error| self.sandbox.failed(error))?;
         Ok(Detached::new(self.sandbox, view.execution_id))
     }
-}
 
-impl IntoFuture for OpenTerminal {
-    type Output = Result<Terminal>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.open().await?.attach().await })
+    async fn send(self) -> Result<Terminal> {
+        self.open().await?.attach().await
     }
 }
+
+awaited! { OpenTerminal -> Terminal; }
 
 impl Detached {
     /// Attaches to the terminal. The output so far is replayed first.

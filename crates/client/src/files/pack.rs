@@ -7,7 +7,7 @@ use api::{EventKind, Unpacked};
 use hyper::Method;
 
 use super::pieces::read_in_thread;
-use super::{FileBody, FileStream, Files, awaited, tree};
+use super::{FileBody, FileStream, Files, tree};
 use crate::transport::ApiCall;
 use crate::transport::retry::Safety;
 use crate::{Error, Result};

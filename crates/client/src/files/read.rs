@@ -1,6 +1,5 @@
 //! Reading files, buffered or streamed.
 
-use std::future::IntoFuture;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
@@ -10,7 +9,6 @@ use std::time::Duration;
 
 use api::{EventKind, FileEntry};
 use bytes::{Bytes, BytesMut};
-use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt, TryStreamExt, try_unfold};
 use futures_util::{FutureExt, Stream};
 use http_body_util::BodyExt;
@@ -136,7 +134,7 @@ impl Read {
     /// # Ok(()) });
     /// ```
     pub async fn text(self) -> Result<String> {
-        Ok(String::from_utf8_lossy(&self.read_all().await?).into_owned())
+        Ok(String::from_utf8_lossy(&self.send().await?).into_owned())
     }
 
     /// Writes to a local file, which is replaced once the download is complete. Returns the size in bytes.
@@ -154,7 +152,7 @@ impl Read {
         self.stream().await?.to_file(local).await
     }
 
-    async fn read_all(self) -> Result<Bytes> {
+    async fn send(self) -> Result<Bytes> {
         let mut pieces = self.stream().await?;
         let Some(first) = pieces.try_next().await? else { return Ok(Bytes::new()) };
         let Some(second) = pieces.try_next().await? else { return Ok(first) };
@@ -167,14 +165,7 @@ impl Read {
     }
 }
 
-impl IntoFuture for Read {
-    type Output = Result<Bytes>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.read_all())
-    }
-}
+awaited! { Read -> Bytes; }
 
 /// A [`Stream`] of the bytes of a file or an archive. An interrupted transfer ends with an error.
 ///

@@ -5,7 +5,7 @@ use std::path::Path;
 use api::FileEntry;
 use hyper::Method;
 
-use super::{FileBody, Files, awaited, mode};
+use super::{FileBody, Files, mode};
 use crate::Result;
 use crate::transport::ApiCall;
 use crate::transport::retry::Safety;

@@ -1,13 +1,11 @@
 //! Creating sandboxes.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use api::{
     CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, EgressDefault, EventKind,
     IsolationChoice, OnTimeout, SandboxView,
 };
-use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::client::Client;
@@ -381,11 +379,4 @@ impl Create {
     }
 }
 
-impl IntoFuture for Create {
-    type Output = Result<Sandbox>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
-    }
-}
+awaited! { Create -> Sandbox; }

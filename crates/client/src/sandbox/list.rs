@@ -1,14 +1,12 @@
 //! Lists of sandboxes, by page or as one stream.
 
-use std::collections::BTreeMap;
-
 use api::{SandboxId, SandboxItem, SandboxList, SandboxState};
 
 use crate::Result;
 use crate::client::Client;
+use crate::pager::Pager;
+use crate::pager::filtered_list::{FilteredList, ListedItem};
 use crate::pager::item_stream::ItemStream;
-use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
-use crate::transport::{ApiCall, encoded};
 
 impl Client {
     /// Lists sandboxes, newest first.
@@ -24,7 +22,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub fn list(&self) -> List {
-        List::new(self.clone())
+        List(FilteredList::new(self.transport()))
     }
 }
 
@@ -39,21 +37,9 @@ impl Client {
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct List {
-    client: Client,
-    state: Option<SandboxState>,
-    image: Option<String>,
-    metadata: BTreeMap<String, String>,
-    page_size: u32,
-    has_details: bool,
-}
+pub struct List(FilteredList<SandboxItem>);
 
 impl List {
-    fn new(client: Client) -> Self {
-        let (page_size, has_details) = (LARGEST_PAGE, false);
-        Self { client, state: None, image: None, metadata: BTreeMap::new(), page_size, has_details }
-    }
-
     /// Requests items that also have their isolation and metadata, and the times of their hibernation and of the end of their timeout.
     ///
     /// ```
@@ -64,7 +50,7 @@ impl List {
     /// # Ok(()) });
     /// ```
     pub fn details(mut self) -> Self {
-        self.has_details = true;
+        self.0.filter("details", "true");
         self
     }
 
@@ -77,7 +63,7 @@ impl List {
     /// # Ok(()) });
     /// ```
     pub fn state(mut self, state: SandboxState) -> Self {
-        self.state = Some(state);
+        self.0.filter("state", state.to_string());
         self
     }
 
@@ -90,7 +76,7 @@ impl List {
     /// # Ok(()) });
     /// ```
     pub fn image(mut self, image: impl Into<String>) -> Self {
-        self.image = Some(image.into());
+        self.0.filter("image", image);
         self
     }
 
@@ -103,7 +89,7 @@ impl List {
     /// # Ok(()) });
     /// ```
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.metadata.insert(key.into(), value.into());
+        self.0.metadata(key, value);
         self
     }
 
@@ -117,7 +103,7 @@ impl List {
     /// # Ok(()) });
     /// ```
     pub fn page_size(mut self, page_size: u32) -> Self {
-        self.page_size = page_size;
+        self.0.page_size = page_size;
         self
     }
 
@@ -131,8 +117,7 @@ impl List {
     /// # Ok(()) });
     /// ```
     pub async fn page(&self, offset: u64) -> Result<SandboxList> {
-        let range = PageRange { offset, limit: self.page_size };
-        self.client.transport().json(ApiCall::get(self.path(range))).await
+        self.0.page(offset).await
     }
 
     /// Streams all sandboxes, fetching pages on demand. If sandboxes are created or terminated meanwhile, all others are returned once.
@@ -146,41 +131,16 @@ impl List {
     /// # Ok(()) });
     /// ```
     pub fn stream(self) -> Listing {
-        Pager::new(self).stream()
-    }
-
-    fn path(&self, range: PageRange) -> String {
-        let mut path = format!("/v1/sandboxes?{range}");
-        if self.has_details {
-            path.push_str("&details=true");
-        }
-        if let Some(state) = self.state {
-            path.push_str(&format!("&state={state}"));
-        }
-        if let Some(image) = &self.image {
-            path.push_str(&format!("&image={}", encoded(image)));
-        }
-        for (key, value) in &self.metadata {
-            path.push_str(&format!("&metadata.{}={}", encoded(key), encoded(value)));
-        }
-        path
+        Pager::new(self.0).stream()
     }
 }
 
-impl PagedQuery for List {
-    type Item = SandboxItem;
+impl ListedItem for SandboxItem {
+    const PATH: &'static str = "/v1/sandboxes";
     type Key = SandboxId;
 
-    fn page_size(&self) -> u32 {
-        self.page_size
-    }
-
-    fn key(item: &SandboxItem) -> SandboxId {
-        item.id.clone()
-    }
-
-    async fn fetch(&self, range: PageRange) -> Result<Page<SandboxItem>> {
-        self.client.transport().json(ApiCall::get(self.path(range))).await
+    fn key(&self) -> SandboxId {
+        self.id.clone()
     }
 }
 

@@ -1,10 +1,8 @@
 //! Exposed ports of a sandbox, and tokens for private ports.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use api::{EventKind, ExposeBody, Port, PortClosed, PortList, PortToken, PortVisibility, TokenBody};
-use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::millis::ms;
@@ -148,14 +146,7 @@ impl Expose {
     }
 }
 
-impl IntoFuture for Expose {
-    type Output = Result<Port>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
-    }
-}
+awaited! { Expose -> Port; }
 
 /// A token to create; `.await` sends the request.
 ///
@@ -196,11 +187,4 @@ impl TokenFor {
     }
 }
 
-impl IntoFuture for TokenFor {
-    type Output = Result<PortToken>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
-    }
-}
+awaited! { TokenFor -> PortToken; }

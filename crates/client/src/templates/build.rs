@@ -1,11 +1,9 @@
 //! Requests for builds.
 
-use std::future::IntoFuture;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use api::{CreateNetwork, CreateResources, EgressDefault, IsolationChoice, TemplateBody, TemplateView};
-use futures_util::future::BoxFuture;
 use hyper::Method;
 
 use crate::client::Client;
@@ -296,11 +294,4 @@ impl BuildTemplate {
     }
 }
 
-impl IntoFuture for BuildTemplate {
-    type Output = Result<TemplateView>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
-    }
-}
+awaited! { BuildTemplate -> TemplateView; }

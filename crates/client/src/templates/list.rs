@@ -1,14 +1,12 @@
 //! Lists of templates.
 
-use std::collections::BTreeMap;
-
 use api::{TemplateId, TemplateList, TemplateState, TemplateView};
 
 use crate::Result;
 use crate::client::Client;
+use crate::pager::Pager;
+use crate::pager::filtered_list::{FilteredList, ListedItem};
 use crate::pager::item_stream::ItemStream;
-use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
-use crate::transport::{ApiCall, encoded};
 
 impl Client {
     /// Lists templates and builds, newest first.
@@ -23,13 +21,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub fn templates(&self) -> Templates {
-        Templates {
-            client: self.clone(),
-            name: None,
-            state: None,
-            metadata: BTreeMap::new(),
-            page_size: LARGEST_PAGE,
-        }
+        Templates(FilteredList::new(self.transport()))
     }
 }
 
@@ -44,13 +36,7 @@ impl Client {
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Templates {
-    client: Client,
-    name: Option<String>,
-    state: Option<TemplateState>,
-    metadata: BTreeMap<String, String>,
-    page_size: u32,
-}
+pub struct Templates(FilteredList<TemplateView>);
 
 impl Templates {
     /// Filters by name.
@@ -61,7 +47,7 @@ impl Templates {
     /// # Ok(()) });
     /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.0.filter("name", name);
         self
     }
 
@@ -73,7 +59,7 @@ impl Templates {
     /// # Ok(()) });
     /// ```
     pub fn state(mut self, state: TemplateState) -> Self {
-        self.state = Some(state);
+        self.0.filter("state", state.name());
         self
     }
 
@@ -85,7 +71,7 @@ impl Templates {
     /// # Ok(()) });
     /// ```
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.metadata.insert(key.into(), value.into());
+        self.0.metadata(key, value);
         self
     }
 
@@ -100,7 +86,7 @@ impl Templates {
     /// # Ok(()) });
     /// ```
     pub fn page_size(mut self, page_size: u32) -> Self {
-        self.page_size = page_size;
+        self.0.page_size = page_size;
         self
     }
 
@@ -113,8 +99,7 @@ impl Templates {
     /// # Ok(()) });
     /// ```
     pub async fn page(&self, offset: u64) -> Result<TemplateList> {
-        let range = PageRange { offset, limit: self.page_size };
-        self.client.transport().json(ApiCall::get(self.path(range))).await
+        self.0.page(offset).await
     }
 
     /// Returns all templates. If templates are built or deleted meanwhile, all others are returned once.
@@ -125,7 +110,7 @@ impl Templates {
     /// # Ok(()) });
     /// ```
     pub async fn all(&self) -> Result<Vec<TemplateView>> {
-        Pager::new(self.clone()).all().await
+        Pager::new(self.0.clone()).all().await
     }
 
     /// Streams all templates, fetching pages on demand. If templates are built or deleted meanwhile, all others are returned once.
@@ -141,37 +126,15 @@ impl Templates {
     /// # Ok(()) });
     /// ```
     pub fn stream(self) -> ItemStream<TemplateView> {
-        Pager::new(self).stream()
-    }
-
-    fn path(&self, range: PageRange) -> String {
-        let mut path = format!("/v1/templates?{range}");
-        let state = self.state.map(TemplateState::name);
-        for (parameter, value) in [("name", self.name.as_deref()), ("state", state)] {
-            if let Some(value) = value {
-                path.push_str(&format!("&{parameter}={}", encoded(value)));
-            }
-        }
-        for (key, value) in &self.metadata {
-            path.push_str(&format!("&metadata.{}={}", encoded(key), encoded(value)));
-        }
-        path
+        Pager::new(self.0).stream()
     }
 }
 
-impl PagedQuery for Templates {
-    type Item = TemplateView;
+impl ListedItem for TemplateView {
+    const PATH: &'static str = "/v1/templates";
     type Key = TemplateId;
 
-    fn page_size(&self) -> u32 {
-        self.page_size
-    }
-
-    fn key(template: &TemplateView) -> TemplateId {
-        template.id.clone()
-    }
-
-    async fn fetch(&self, range: PageRange) -> Result<Page<TemplateView>> {
-        self.client.transport().json(ApiCall::get(self.path(range))).await
+    fn key(&self) -> TemplateId {
+        self.id.clone()
     }
 }
