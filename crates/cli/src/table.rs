@@ -13,9 +13,13 @@ pub fn plain(text: impl Into<String>) -> Cell {
 }
 
 /// The table as text. Control characters are replaced, because cells may come from a sandbox.
-pub fn table<const N: usize>(heading: [&str; N], rows: &[[Cell; N]], paint: Paint) -> String {
+pub fn table<const N: usize>(
+    heading: [&str; N],
+    rows: impl IntoIterator<Item = [Cell; N]>,
+    paint: Paint,
+) -> String {
     let rows: Vec<[Cell; N]> =
-        rows.iter().map(|row| row.clone().map(|(text, tone)| (printable(&text), tone))).collect();
+        rows.into_iter().map(|row| row.map(|(text, tone)| (printable(&text), tone))).collect();
     let widths: [usize; N] = std::array::from_fn(|at| {
         let widest = rows.iter().map(|row| row[at].0.chars().count()).max().unwrap_or(0);
         widest.max(heading[at].chars().count())
@@ -57,7 +61,7 @@ mod tests {
     fn columns_align_with_their_heading() {
         let rows = [[plain("a"), plain("running")], [plain("long"), plain("x\x1b[2J")]];
         assert_eq!(
-            table(["ID", "STATE"], &rows, Paint::None),
+            table(["ID", "STATE"], rows, Paint::None),
             "ID    STATE\na     running\nlong  x\u{fffd}[2J\n"
         );
     }

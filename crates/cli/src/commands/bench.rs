@@ -123,12 +123,9 @@ impl Measurement {
 }
 
 fn render(rows: &[Measurement]) -> String {
-    let cells: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            let ms = |percent| plain(format!("{:.2} ms", row.percentile(percent)));
-            [(row.name.to_owned(), Tone::Bold), ms(50), ms(99), plain(row.samples.len().to_string())]
-        })
-        .collect();
-    table(["OPERATION", "P50", "P99", "N"], &cells, Paint::of(&std::io::stdout()))
+    let cells = rows.iter().map(|row| {
+        let ms = |percent| plain(format!("{:.2} ms", row.percentile(percent)));
+        [(row.name.to_owned(), Tone::Bold), ms(50), ms(99), plain(row.samples.len().to_string())]
+    });
+    table(["OPERATION", "P50", "P99", "N"], cells, Paint::of(&std::io::stdout()))
 }

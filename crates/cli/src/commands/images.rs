@@ -21,26 +21,22 @@ pub async fn images(client: &Client, format: OutputFormat) -> Result<ExitCode> {
 
 fn render(images: &[ImageView], now_ms: u64, paint: Paint) -> String {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let rows: Vec<_> = images
-        .iter()
-        .map(|image| {
-            let tone = match image.status {
-                ImageStatus::Ready => Tone::Good,
-                ImageStatus::Pulling => Tone::Waiting,
-            };
-            let age = image.created_at.map(|at| age(now_ms.saturating_sub(at.0)));
-            let digest =
-                image.digest.as_ref().map(|digest| digest.chars().take(SHORT_DIGEST_CHARS).collect());
-            [
-                (image.name.clone(), Tone::Bold),
-                (status(image), tone),
-                plain(or_dash(image.size_bytes.map(size))),
-                plain(or_dash(age)),
-                plain(or_dash(digest)),
-            ]
-        })
-        .collect();
-    let mut text = table(["IMAGE", "STATUS", "SIZE", "AGE", "DIGEST"], &rows, paint);
+    let rows = images.iter().map(|image| {
+        let tone = match image.status {
+            ImageStatus::Ready => Tone::Good,
+            ImageStatus::Pulling => Tone::Waiting,
+        };
+        let age = image.created_at.map(|at| age(now_ms.saturating_sub(at.0)));
+        let digest = image.digest.as_ref().map(|digest| digest.chars().take(SHORT_DIGEST_CHARS).collect());
+        [
+            (image.name.clone(), Tone::Bold),
+            (status(image), tone),
+            plain(or_dash(image.size_bytes.map(size))),
+            plain(or_dash(age)),
+            plain(or_dash(digest)),
+        ]
+    });
+    let mut text = table(["IMAGE", "STATUS", "SIZE", "AGE", "DIGEST"], rows, paint);
     for stand_in in images.iter().filter_map(|image| image.stand_in.as_ref()) {
         text.push_str(&format!("{stand_in}\n"));
     }

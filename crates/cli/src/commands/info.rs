@@ -24,19 +24,14 @@ fn render(info: &InfoView, paint: Paint) -> String {
     let isolation = |isolation: sandboxd_client::Isolation| plain(isolation.name());
     let service =
         [plain(&info.version), isolation(info.default_isolation), isolation(info.minimum_isolation)];
-    let backends: Vec<_> = info
-        .backends
-        .iter()
-        .map(|backend| {
-            [bold(backend.name.name()), yes_or_no(backend.network), yes_or_no(backend.memory_snapshots)]
-        })
-        .collect();
-    let limits: Vec<_> =
-        limits(&info.limits).into_iter().map(|(name, value)| [bold(name), plain(value)]).collect();
+    let backends = info.backends.iter().map(|backend| {
+        [bold(backend.name.name()), yes_or_no(backend.network), yes_or_no(backend.memory_snapshots)]
+    });
+    let limits = limits(&info.limits).into_iter().map(|(name, value)| [bold(name), plain(value)]);
     [
-        table(["VERSION", "DEFAULT ISOLATION", "MINIMUM ISOLATION"], &[service], paint),
-        table(["BACKEND", "NETWORK", "MEMORY SNAPSHOTS"], &backends, paint),
-        table(["LIMIT", "VALUE"], &limits, paint),
+        table(["VERSION", "DEFAULT ISOLATION", "MINIMUM ISOLATION"], [service], paint),
+        table(["BACKEND", "NETWORK", "MEMORY SNAPSHOTS"], backends, paint),
+        table(["LIMIT", "VALUE"], limits, paint),
     ]
     .join("\n")
 }

@@ -99,8 +99,8 @@ async fn follow(execution: &Detached, format: OutputFormat) -> Result<ExitCode> 
 async fn list(sandbox: &Sandbox, format: OutputFormat) -> Result<ExitCode> {
     let all = sandbox.executions().await?;
     format.print(&all, |paint| {
-        let rows: Vec<_> = all.iter().map(row).collect();
-        table(["EXECUTION", "STATE", "EXIT", "TOOK", "COMMAND"], &rows, paint)
+        let rows = all.iter().map(row);
+        table(["EXECUTION", "STATE", "EXIT", "TOOK", "COMMAND"], rows, paint)
     })
 }
 

@@ -60,14 +60,14 @@ pub fn tone(state: SandboxState) -> Tone {
 }
 
 fn render(items: &[SandboxItem], now_ms: u64, paint: Paint) -> String {
-    let rows: Vec<_> = items.iter().map(|item| row(item, now_ms)).collect();
-    table(HEADING, &rows, paint)
+    let rows = items.iter().map(|item| row(item, now_ms));
+    table(HEADING, rows, paint)
 }
 
 /// With the metadata.
 fn render_wide(items: &[SandboxItem], now_ms: u64, paint: Paint) -> String {
-    let rows: Vec<_> = items.iter().map(|item| widened(row(item, now_ms), plain(metadata(item)))).collect();
-    table(widened(HEADING, "METADATA"), &rows, paint)
+    let rows = items.iter().map(|item| widened(row(item, now_ms), plain(metadata(item))));
+    table(widened(HEADING, "METADATA"), rows, paint)
 }
 
 /// A row or heading with one more column.

@@ -182,7 +182,7 @@ fn render(view: &NetworkView, paint: Paint) -> String {
         [name("sent"), plain(size(usage.bytes_out))],
         [name("received"), plain(size(usage.bytes_in))],
     ];
-    table(["NETWORK", "VALUE"], &rows, paint)
+    table(["NETWORK", "VALUE"], rows, paint)
 }
 
 #[cfg(test)]

@@ -21,13 +21,10 @@ fn render(ports: &[Port], paint: Paint) -> String {
         PortVisibility::Private => Tone::Plain,
         PortVisibility::Public => Tone::Waiting,
     };
-    let rows: Vec<_> = ports
-        .iter()
-        .map(|port| {
-            [(port.port.to_string(), Tone::Bold), (port.visibility.to_string(), tone(port)), plain(&port.url)]
-        })
-        .collect();
-    table(["PORT", "FOR", "URL"], &rows, paint)
+    let rows = ports.iter().map(|port| {
+        [(port.port.to_string(), Tone::Bold), (port.visibility.to_string(), tone(port)), plain(&port.url)]
+    });
+    table(["PORT", "FOR", "URL"], rows, paint)
 }
 
 #[cfg(test)]

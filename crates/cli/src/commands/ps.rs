@@ -17,8 +17,8 @@ pub async fn ps(client: &Client, format: OutputFormat, arguments: &ProbeArgument
     let snapshot = take_snapshot(client, &arguments.id).await?;
     let all: Vec<_> = snapshot.processes.iter().map(as_json).collect();
     format.print(&all, |paint| {
-        let rows: Vec<_> = snapshot.processes.iter().map(row).collect();
-        table(["PID", "PARENT", "USER", "STATE", "MEMORY", "AGE", "COMMAND"], &rows, paint)
+        let rows = snapshot.processes.iter().map(row);
+        table(["PID", "PARENT", "USER", "STATE", "MEMORY", "AGE", "COMMAND"], rows, paint)
     })
 }
 

@@ -62,21 +62,18 @@ async fn list(
 }
 
 fn render(snapshots: &[SnapshotView], now_ms: u64, paint: Paint) -> String {
-    let rows: Vec<_> = snapshots
-        .iter()
-        .map(|snapshot| {
-            [
-                (snapshot.id.to_string(), Tone::Bold),
-                plain(snapshot.name.as_deref().unwrap_or("-")),
-                plain(&snapshot.image),
-                plain(size(snapshot.size_bytes)),
-                plain(age(now_ms.saturating_sub(snapshot.created_at.0))),
-                plain(snapshot.storage.to_string()),
-                plain(snapshot.sandbox_id.to_string()),
-            ]
-        })
-        .collect();
-    table(["ID", "NAME", "IMAGE", "SIZE", "AGE", "STORAGE", "SANDBOX"], &rows, paint)
+    let rows = snapshots.iter().map(|snapshot| {
+        [
+            (snapshot.id.to_string(), Tone::Bold),
+            plain(snapshot.name.as_deref().unwrap_or("-")),
+            plain(&snapshot.image),
+            plain(size(snapshot.size_bytes)),
+            plain(age(now_ms.saturating_sub(snapshot.created_at.0))),
+            plain(snapshot.storage.to_string()),
+            plain(snapshot.sandbox_id.to_string()),
+        ]
+    });
+    table(["ID", "NAME", "IMAGE", "SIZE", "AGE", "STORAGE", "SANDBOX"], rows, paint)
 }
 
 #[cfg(test)]

@@ -75,20 +75,17 @@ async fn list(
 }
 
 fn render(templates: &[TemplateView], now_ms: u64, paint: Paint) -> String {
-    let rows: Vec<_> = templates
-        .iter()
-        .map(|template| {
-            [
-                (template.id.to_string(), Tone::Bold),
-                plain(format!("{}:{}", template.name, template.version)),
-                plain(template.state.name()),
-                plain(&template.base),
-                plain(size(template.size_bytes)),
-                plain(age(now_ms.saturating_sub(template.created_at.0))),
-            ]
-        })
-        .collect();
-    table(["ID", "NAME", "STATE", "BASE", "SIZE", "AGE"], &rows, paint)
+    let rows = templates.iter().map(|template| {
+        [
+            (template.id.to_string(), Tone::Bold),
+            plain(format!("{}:{}", template.name, template.version)),
+            plain(template.state.name()),
+            plain(&template.base),
+            plain(size(template.size_bytes)),
+            plain(age(now_ms.saturating_sub(template.created_at.0))),
+        ]
+    });
+    table(["ID", "NAME", "STATE", "BASE", "SIZE", "AGE"], rows, paint)
 }
 
 #[cfg(test)]

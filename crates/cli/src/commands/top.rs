@@ -55,18 +55,14 @@ fn render(before: &Snapshot, after: &Snapshot, paint: Paint) -> String {
     let share = |pid: u32| shares.get(&pid).copied().unwrap_or_default();
     let mut processes: Vec<_> = after.processes.iter().collect();
     processes.sort_by(|a, b| share(b.pid).total_cmp(&share(a.pid)).then(b.memory_kb.cmp(&a.memory_kb)));
-    let rows: Vec<_> = processes
-        .into_iter()
-        .take(ROWS)
-        .map(|process| {
-            [
-                plain(process.pid.to_string()),
-                plain(&process.user),
-                plain(format!("{:.1} %", share(process.pid))),
-                plain(memory(process.memory_kb)),
-                (process.command.clone(), Tone::Bold),
-            ]
-        })
-        .collect();
-    table(["PID", "USER", "CPU", "MEMORY", "COMMAND"], &rows, paint)
+    let rows = processes.into_iter().take(ROWS).map(|process| {
+        [
+            plain(process.pid.to_string()),
+            plain(&process.user),
+            plain(format!("{:.1} %", share(process.pid))),
+            plain(memory(process.memory_kb)),
+            (process.command.clone(), Tone::Bold),
+        ]
+    });
+    table(["PID", "USER", "CPU", "MEMORY", "COMMAND"], rows, paint)
 }

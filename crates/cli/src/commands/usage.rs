@@ -18,18 +18,14 @@ pub async fn usage(client: &Client, format: OutputFormat) -> Result<ExitCode> {
 }
 
 fn render(usage: &UsageView, paint: Paint) -> String {
-    let rows: Vec<_> = usage
-        .quotas()
-        .into_iter()
-        .map(|(name, quota)| {
-            let is_used_up = quota.allowed.is_some_and(|allowed| quota.used >= allowed);
-            let used = (amount(name, quota.used), if is_used_up { Tone::Waiting } else { Tone::Plain });
-            // The value has the unit.
-            let shown = name.strip_suffix("Mb").unwrap_or(name);
-            [(shown.to_owned(), Tone::Bold), used, plain(allowed(name, quota))]
-        })
-        .collect();
-    table(["QUOTA", "USED", "ALLOWED"], &rows, paint)
+    let rows = usage.quotas().into_iter().map(|(name, quota)| {
+        let is_used_up = quota.allowed.is_some_and(|allowed| quota.used >= allowed);
+        let used = (amount(name, quota.used), if is_used_up { Tone::Waiting } else { Tone::Plain });
+        // The value has the unit.
+        let shown = name.strip_suffix("Mb").unwrap_or(name);
+        [(shown.to_owned(), Tone::Bold), used, plain(allowed(name, quota))]
+    });
+    table(["QUOTA", "USED", "ALLOWED"], rows, paint)
 }
 
 fn allowed(name: &str, quota: QuotaView) -> String {
