@@ -99,7 +99,7 @@ impl Http {
 }
 
 /// The permit of a connection, until it is dropped.
-pub struct Permit {
+pub struct ConnectionPermit {
     bounds: Arc<Bounds>,
     guest: Ipv4Addr,
     undecided: bool,
@@ -121,7 +121,7 @@ impl Bounds {
     }
 
     /// A permit for one more connection of a sandbox, if there is one.
-    pub fn take(self: &Arc<Self>, guest: Ipv4Addr) -> Option<Permit> {
+    pub fn take(self: &Arc<Self>, guest: Ipv4Addr) -> Option<ConnectionPermit> {
         let mut held = self.lock();
         let count = held.by_guest.get(&guest).copied().unwrap_or_default();
         let share = (self.all_max - held.all).saturating_mul(SHARE);
@@ -132,7 +132,7 @@ impl Bounds {
         let count = Count { open: count.open + 1, undecided: count.undecided + 1, ..count };
         held.by_guest.insert(guest, count);
         drop(held);
-        Some(Permit { bounds: Arc::clone(self), guest, undecided: true, http: None })
+        Some(ConnectionPermit { bounds: Arc::clone(self), guest, undecided: true, http: None })
     }
 
     fn lock(&self) -> MutexGuard<'_, Usage> {
@@ -140,7 +140,7 @@ impl Bounds {
     }
 }
 
-impl Permit {
+impl ConnectionPermit {
     /// The connection is decided.
     pub fn decided(&mut self) {
         if std::mem::take(&mut self.undecided) {
@@ -159,7 +159,7 @@ impl Permit {
         room
     }
 
-    /// The connection is parsed as HTTP from now on, until [`Permit::set_idle`]. `false` if there are too many, or they hold
+    /// The connection is parsed as HTTP from now on, until [`ConnectionPermit::set_idle`]. `false` if there are too many, or they hold
     /// too much.
     pub fn start_http(&mut self, kind: Http) -> bool {
         self.set_idle();
@@ -192,7 +192,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.decided();
         self.set_idle();

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
-use super::bounds::{Http, Permit};
+use super::bounds::{ConnectionPermit, Http};
 use super::first_lines::{FirstLine, RequestCheck};
 use super::handshake;
 use super::http;
@@ -33,14 +33,14 @@ use crate::verdict::{Flow, Verdict, may_server_speak_first};
 const SILENCE: Duration = Duration::from_millis(75);
 
 /// Serves a connection until it ends.
-pub async fn serve_connection(session: ProxySession, client: TcpStream, mut permit: Permit) {
+pub async fn serve_connection(session: ProxySession, client: TcpStream, mut permit: ConnectionPermit) {
     let session = Arc::new(session);
     if let Err(stop) = run(&session, Wire::new(client), &mut permit).await {
         session.report(stop);
     }
 }
 
-async fn run(session: &Arc<ProxySession>, client: Wire, permit: &mut Permit) -> Result<(), Stop> {
+async fn run(session: &Arc<ProxySession>, client: Wire, permit: &mut ConnectionPermit) -> Result<(), Stop> {
     let port = session.original.port();
     session.decide_opening().await?;
     let mut head = Preamble::default();
@@ -75,7 +75,7 @@ async fn server_first(
     session: &Arc<ProxySession>,
     client: Wire,
     mut head: Preamble,
-    permit: &mut Permit,
+    permit: &mut ConnectionPermit,
 ) -> Result<(), Stop> {
     let address = *session.original.ip();
     let entered = session.guest.enter(Passing::Address(address));
@@ -120,7 +120,7 @@ async fn follow(
     head: Preamble,
     first: &First,
     connected: Option<Wire>,
-    permit: &mut Permit,
+    permit: &mut ConnectionPermit,
 ) -> Result<(), Stop> {
     let original = *session.original.ip();
     let verdict = session.decide(flow_of(first));

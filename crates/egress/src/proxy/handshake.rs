@@ -6,7 +6,7 @@ use std::io;
 use tokio::io::Interest;
 use tokio::time::{Instant, timeout_at};
 
-use super::bounds::Permit;
+use super::bounds::ConnectionPermit;
 use super::hello::hello_bytes;
 use super::preamble::PREAMBLE_TIME;
 use super::second_hello::{Second, asks_for_second, second};
@@ -27,7 +27,7 @@ pub async fn begin(
     server: &Wire,
     bytes: Vec<u8>,
     name: &str,
-    permit: &mut Permit,
+    permit: &mut ConnectionPermit,
 ) -> Result<(), Stop> {
     let (hello, behind) = bytes.split_at(hello_bytes(&bytes));
     write_all(server, hello).await?;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::bounds::{Http, Permit};
+use super::bounds::{ConnectionPermit, Http};
 use super::exchange::Exchange;
 use super::preamble::PREAMBLE_TIME;
 use super::serving::{NEXT_HEAD_TIME, One, Paused, Serve, Two};
@@ -34,7 +34,7 @@ pub async fn serve(
     client: Wire,
     kind: Http,
     connected: Option<Wire>,
-    permit: &mut Permit,
+    permit: &mut ConnectionPermit,
 ) -> Result<(), Stop> {
     take_permit(permit, kind)?;
     let state = client.state();
@@ -56,7 +56,11 @@ pub async fn serve(
     Ok(())
 }
 
-async fn serve_http1(exchange: &Arc<Exchange>, mut client: Wire, permit: &mut Permit) -> Result<(), Stop> {
+async fn serve_http1(
+    exchange: &Arc<Exchange>,
+    mut client: Wire,
+    permit: &mut ConnectionPermit,
+) -> Result<(), Stop> {
     loop {
         let active = Box::pin(async {
             let mut serving = One::new(client, exchange);
@@ -87,7 +91,7 @@ async fn serve_http1(exchange: &Arc<Exchange>, mut client: Wire, permit: &mut Pe
     }
 }
 
-fn take_permit(permit: &mut Permit, kind: Http) -> Result<(), Stop> {
+fn take_permit(permit: &mut ConnectionPermit, kind: Http) -> Result<(), Stop> {
     if permit.start_http(kind) { Ok(()) } else { Err(Stop::Refused(Reason::TooMany, None)) }
 }
 
@@ -104,7 +108,7 @@ async fn wait_for_next(exchange: &Exchange, client: &Wire) -> bool {
 /// Serves until the connection ends or is idle. `None` if it is to be reset.
 async fn serve_active(
     exchange: &Exchange,
-    permit: &mut Permit,
+    permit: &mut ConnectionPermit,
     serving: &mut impl Serve,
 ) -> Result<Option<Paused>, Stop> {
     let deadline = Instant::now() + PREAMBLE_TIME;

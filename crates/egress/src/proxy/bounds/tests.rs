@@ -6,7 +6,7 @@ const TWO: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const MEMORY: u64 = 16 << 30;
 
 /// As many permits as one sandbox gets.
-fn take_all(bounds: &Arc<Bounds>, guest: Ipv4Addr, kind: Http) -> Vec<Permit> {
+fn take_all(bounds: &Arc<Bounds>, guest: Ipv4Addr, kind: Http) -> Vec<ConnectionPermit> {
     let next = || {
         let mut permit = bounds.take(guest)?;
         permit.decided();
@@ -18,7 +18,7 @@ fn take_all(bounds: &Arc<Bounds>, guest: Ipv4Addr, kind: Http) -> Vec<Permit> {
 #[test]
 fn undecided_connections_are_limited() {
     let bounds = Bounds::new(100_000, MEMORY);
-    let mut permits: Vec<Permit> = (0..UNDECIDED_MAX).map(|_| bounds.take(ONE).unwrap()).collect();
+    let mut permits: Vec<ConnectionPermit> = (0..UNDECIDED_MAX).map(|_| bounds.take(ONE).unwrap()).collect();
     assert!(bounds.take(ONE).is_none());
     assert!(bounds.take(TWO).is_some(), "another sandbox is not touched");
     permits[0].decided();
@@ -76,7 +76,7 @@ fn http_memory_is_limited_in_total() {
     let bounds = Bounds::new(100_000, 20 * HTTP2_BYTES);
     let greedy = take_all(&bounds, ONE, Http::Two);
     assert_eq!(greedy.len(), 16, "one sandbox leaves permits to others");
-    let others: Vec<Permit> =
+    let others: Vec<ConnectionPermit> =
         (3..100).flat_map(|last| take_all(&bounds, Ipv4Addr::new(192, 0, 2, last), Http::Two)).collect();
     assert_eq!(others.len(), 4);
     assert!(take_all(&bounds, TWO, Http::Two).is_empty(), "the memory is used up");
