@@ -157,6 +157,30 @@ impl fmt::Display for EndReason {
     }
 }
 
+/// How a response has the output of a command. `text`: with U+FFFD for bytes that are not UTF-8. `base64`: the exact bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum OutputEncoding {
+    #[default]
+    Text,
+    Base64,
+}
+
+impl OutputEncoding {
+    /// The value in a query and in a response.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Base64 => "base64",
+        }
+    }
+
+    pub(crate) fn is_text(&self) -> bool {
+        *self == Self::Text
+    }
+}
+
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -189,6 +213,10 @@ pub struct ExecutionResult {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub stderr_truncated: bool,
+    /// `base64` if `stdout` and `stderr` are in base64. Absent otherwise.
+    #[serde(default, skip_serializing_if = "OutputEncoding::is_text")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub encoding: OutputEncoding,
 }
 
 /// The events of an output stream, by message name.
@@ -256,6 +284,7 @@ mod tests {
             message: None,
             stdout_truncated: false,
             stderr_truncated: true,
+            encoding: OutputEncoding::Text,
         };
         assert_eq!(
             serde_json::to_string(&result).unwrap(),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ALPHABET;
-use crate::{EndReason, ErrorObject, Integer, Pagination, SandboxId, Timestamp};
+use crate::{EndReason, ErrorObject, Integer, OutputEncoding, Pagination, SandboxId, Timestamp};
 
 const PREFIX: &str = "ex_";
 /// Random characters: 20 of base 32 are 100 bits.
@@ -185,6 +185,10 @@ pub struct ExecutionOutput {
     /// Whether requested output was dropped because it is no longer stored.
     pub dropped: bool,
     pub state: ExecutionState,
+    /// `base64` if `stdout` and `stderr` are in base64. Absent otherwise.
+    #[serde(default, skip_serializing_if = "OutputEncoding::is_text")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub encoding: OutputEncoding,
 }
 
 /// Schema of an output offset in a request.

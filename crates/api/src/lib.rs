@@ -44,7 +44,8 @@ pub use events::{
 #[cfg(feature = "openapi")]
 pub use events::{EventKinds, Moment};
 pub use exec::{
-    CommandBody, DetachedBody, Done, EndReason, ExecuteBody, ExecuteRequest, ExecutionResult, StreamEvent,
+    CommandBody, DetachedBody, Done, EndReason, ExecuteBody, ExecuteRequest, ExecutionResult, OutputEncoding,
+    StreamEvent,
 };
 #[cfg(feature = "openapi")]
 pub use executions::OutputOffset;

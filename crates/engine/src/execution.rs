@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ExecuteRequest, ExecutionResult, SandboxState};
+use api::{ExecuteRequest, ExecutionResult, OutputEncoding, SandboxState};
 use base::millis;
 use bytes::Bytes;
 use guest_proto::{Channel, ExecSpec, Exit, RefusalKind, StdinMode};
@@ -231,6 +231,7 @@ impl Execution {
             message: finished.outcome.message,
             stdout_truncated,
             stderr_truncated,
+            encoding: OutputEncoding::Text,
         })
     }
 }

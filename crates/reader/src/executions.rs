@@ -1,10 +1,12 @@
 //! Queries and headers of the endpoints of executions.
 
+use api::OutputEncoding;
 use rules::{OutputPosition, QueryError, quoted};
 
-use crate::{FileQuery, Refusal, file_query};
+use crate::{FieldFault, FileQuery, Refusal, file_query};
 
 const OUTPUT_OFFSET: &str = "an output offset such as '512.0', or 'end'";
+const ENCODINGS: &str = "'text' or 'base64'";
 
 /// The offset and the limit of a page of executions.
 pub fn page(query: Option<&str>) -> Result<(u64, u32), Refusal> {
@@ -37,12 +39,44 @@ pub struct ExecutionQuery {
     /// Close standard input after the body.
     pub close: bool,
     pub auto_resume: bool,
-    pub line_ends: bool,
+    pub form: OutputForm,
 }
 
-/// Whether the events of a stream have the field `end`.
-pub fn line_ends(query: Option<&str>) -> Result<bool, Refusal> {
-    file_query(query)?.flag("lineEnds", false)
+/// What the events of a stream are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OutputForm {
+    /// Lines of text.
+    #[default]
+    Lines,
+    /// Lines of text that say how they ended.
+    LinesWithEnds,
+    /// Bytes in base64.
+    Bytes,
+}
+
+impl OutputForm {
+    /// How a response without events has the output.
+    pub fn encoding(self) -> OutputEncoding {
+        match self {
+            Self::Lines | Self::LinesWithEnds => OutputEncoding::Text,
+            Self::Bytes => OutputEncoding::Base64,
+        }
+    }
+}
+
+/// The form of the output that a query asks for. Bytes have their line ends anyway.
+pub fn output_form(query: Option<&str>) -> Result<OutputForm, Refusal> {
+    form(&file_query(query)?)
+}
+
+fn form(query: &FileQuery) -> Result<OutputForm, Refusal> {
+    let line_ends = query.flag("lineEnds", false)?;
+    match query.text("encoding", ENCODINGS)? {
+        Some("base64") => Ok(OutputForm::Bytes),
+        None | Some("text") if line_ends => Ok(OutputForm::LinesWithEnds),
+        None | Some("text") => Ok(OutputForm::Lines),
+        Some(other) => Err(FieldFault::new("encoding", quoted(other), ENCODINGS).into()),
+    }
 }
 
 /// Parses the query of output, attach, stdin, signal and cancel.
@@ -50,7 +84,7 @@ pub fn execution_query(query: Option<&str>) -> Result<ExecutionQuery, Refusal> {
     let query: FileQuery = file_query(query)?;
     let after = query.text("after", OUTPUT_OFFSET)?.map(|text| output_offset(text, "after")).transpose()?;
     let (close, auto_resume) = (query.flag("close", false)?, query.flag("autoResume", true)?);
-    Ok(ExecutionQuery { after, close, auto_resume, line_ends: query.flag("lineEnds", false)? })
+    Ok(ExecutionQuery { after, close, auto_resume, form: form(&query)? })
 }
 
 #[cfg(test)]
@@ -73,6 +107,19 @@ mod tests {
         assert!(
             execution_query(Some("after=1&after=2")).is_err() && execution_query(Some("close=1")).is_err()
         );
+        for (text, form) in [
+            ("", OutputForm::Lines),
+            ("encoding=text", OutputForm::Lines),
+            ("encoding=text&lineEnds=true", OutputForm::LinesWithEnds),
+            ("lineEnds=true&encoding=base64", OutputForm::Bytes),
+        ] {
+            assert_eq!(output_form(Some(text)), Ok(form), "{text}");
+        }
+        for text in
+            ["encoding=", "encoding=BASE64", "encoding=text&encoding=text", "encoding=base64&lineEnds=1"]
+        {
+            assert!(output_form(Some(text)).is_err(), "{text}");
+        }
         assert_eq!(page(Some("limit=3&offset=4")), Ok((4, 3)));
         assert_eq!(page(None), Ok((0, 20)));
     }

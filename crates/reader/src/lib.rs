@@ -22,7 +22,9 @@ mod unknown;
 use rules::{ConfigError, QueryError};
 
 pub use bodies::{RequestBody, ValidatedCommand, signal_number};
-pub use executions::{ExecutionQuery, OutputOffset, execution_query, line_ends, output_offset, page};
+pub use executions::{
+    ExecutionQuery, OutputForm, OutputOffset, execution_query, output_form, output_offset, page,
+};
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_page, wants_stream};
 pub use images::{ImageQuery, images};

@@ -11,6 +11,7 @@
 //! ```
 
 mod body;
+mod pieces;
 mod record;
 
 use std::fmt::Display;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use api::{ExecutionOutput, ExecutionResult};
+use api::{ExecutionOutput, ExecutionResult, OutputEncoding};
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
 use bytes::Bytes;
@@ -33,6 +34,7 @@ use crate::memory::{Exhausted, MemoryBudget, Reservation};
 use body::JsonBody;
 
 pub use body::Holding;
+pub use pieces::{Piece, Pieces};
 
 /// The part of a response that comes from the budget for small outputs, which large outputs never use: a command that prints
 /// little works whatever other responses hold.
@@ -191,6 +193,7 @@ pub enum CollectError {
 pub async fn collect(
     mut execution: Execution,
     max_output_bytes: usize,
+    encoding: OutputEncoding,
     mut memory: OutputReservation,
 ) -> Result<BufferedOutput, CollectError> {
     let (mut stdout, mut stderr) = (CappedOutput::new(max_output_bytes), CappedOutput::new(max_output_bytes));
@@ -222,8 +225,9 @@ pub async fn collect(
         message: finished.outcome.message,
         stdout_truncated: stdout.truncated,
         stderr_truncated: stderr.truncated,
+        encoding,
     };
-    BufferedOutput::new(stdout.segments, stderr.segments, &result, Some(memory))
+    BufferedOutput::new(stdout.segments, stderr.segments, encoding, &result, Some(memory))
         .await
         .map_err(CollectError::Refused)
 }
@@ -234,7 +238,7 @@ pub async fn snapshot(
     output: &ExecutionOutput,
     memory: OutputReservation,
 ) -> Result<BufferedOutput, ApiError> {
-    BufferedOutput::new(vec![stdout], vec![stderr], output, Some(memory)).await
+    BufferedOutput::new(vec![stdout], vec![stderr], output.encoding, output, Some(memory)).await
 }
 
 /// Reserves memory for `bytes` of a response that can be asked for again.
@@ -247,6 +251,7 @@ pub async fn cover(memory: &mut OutputReservation, bytes: usize) -> Result<(), A
 pub struct BufferedOutput {
     stdout: Vec<Bytes>,
     stderr: Vec<Bytes>,
+    encoding: OutputEncoding,
     /// The JSON behind the texts, from the quotation mark on.
     rest: Bytes,
     /// Bytes of the JSON.
@@ -263,6 +268,7 @@ impl BufferedOutput {
     async fn new(
         stdout: Vec<Vec<u8>>,
         stderr: Vec<Vec<u8>>,
+        encoding: OutputEncoding,
         object: &impl Serialize,
         memory: Option<OutputReservation>,
     ) -> Result<Self, ApiError> {
@@ -270,9 +276,8 @@ impl BufferedOutput {
         let rest = json.strip_prefix(BEFORE).and_then(|json| json.strip_prefix(BETWEEN));
         let rest = Bytes::copy_from_slice(rest.ok_or_else(|| ApiError::internal("the texts come first"))?);
         let bytes = |segments: Vec<Vec<u8>>| segments.into_iter().map(Bytes::from).collect();
-        Self { stdout: bytes(stdout), stderr: bytes(stderr), rest, length: 0, _memory: memory }
-            .counted()
-            .await
+        let (stdout, stderr) = (bytes(stdout), bytes(stderr));
+        Self { stdout, stderr, encoding, rest, length: 0, _memory: memory }.counted().await
     }
 
     /// With the length of its JSON.
@@ -294,8 +299,8 @@ impl BufferedOutput {
     }
 
     fn json_length(&self) -> usize {
-        let texts = self.stdout.iter().chain(&self.stderr).map(|segment| body::escaped_length(segment));
-        BEFORE.len() + BETWEEN.len() + self.rest.len() + texts.sum::<usize>()
+        let texts = [&self.stdout, &self.stderr].map(|text| body::encoded_length(text, self.encoding));
+        BEFORE.len() + BETWEEN.len() + self.rest.len() + texts[0] + texts[1]
     }
 }
 

@@ -16,6 +16,7 @@ use futures_util::stream;
 use serde::Serialize;
 
 use crate::error::ApiError;
+use crate::output::Piece;
 use crate::request_id::RequestId;
 
 /// Proxies drop connections without traffic after a minute.
@@ -119,14 +120,23 @@ impl Chunk {
         self.end();
     }
 
-    /// A message. `line_end` is an extension of ours that tells how the line of output in `data` ended.
-    pub fn event(
-        &mut self,
-        id: Option<&dyn Display>,
-        event: impl EventName,
-        data: &str,
-        line_end: Option<&str>,
-    ) {
+    /// A message of output. Its further field is an extension of ours that says how to read `data`.
+    pub fn output(&mut self, id: Option<&dyn Display>, event: impl EventName, piece: &Piece) {
+        self.begin(id, event, &piece.data);
+        if let Some((name, value)) = piece.field {
+            self.0.extend_from_slice(name.as_bytes());
+            self.field(": ", value);
+        }
+        self.end();
+    }
+
+    /// A message.
+    pub fn event(&mut self, id: Option<&dyn Display>, event: impl EventName, data: &str) {
+        self.begin(id, event, data);
+        self.end();
+    }
+
+    fn begin(&mut self, id: Option<&dyn Display>, event: impl EventName, data: &str) {
         if let Some(id) = id {
             self.id(id);
         }
@@ -135,16 +145,12 @@ impl Chunk {
         for line in data.split('\r') {
             self.field("data: ", line);
         }
-        if let Some(line_end) = line_end {
-            self.field("end: ", line_end);
-        }
-        self.end();
     }
 
     /// A message whose data is a JSON document.
     pub fn json(&mut self, id: Option<&dyn Display>, event: impl EventName, document: &impl Serialize) {
         // The documents of streams are structs of text and numbers, which can always be written.
-        self.event(id, event, &serde_json::to_string(document).unwrap_or_default(), None);
+        self.event(id, event, &serde_json::to_string(document).unwrap_or_default());
     }
 
     /// The last message of a stream that failed. The cause goes into the log.
@@ -181,9 +187,10 @@ mod tests {
     #[test]
     fn messages_are_written_as_the_format_has_them() {
         let mut chunk = Chunk::default();
-        chunk.event(None, StreamEvent::Stdout, "hello", None);
-        chunk.event(Some(&"6.0"), StreamEvent::Stderr, "a\rb", Some("none"));
-        chunk.event(None, EventKind::SandboxPaused, "", None);
+        chunk.event(None, StreamEvent::Stdout, "hello");
+        let piece = Piece { data: "a\rb".to_owned(), field: Some(("end", "none")) };
+        chunk.output(Some(&"6.0"), StreamEvent::Stderr, &piece);
+        chunk.event(None, EventKind::SandboxPaused, "");
         chunk.position(&"7.0");
         assert_eq!(
             text(chunk),
@@ -199,7 +206,7 @@ mod tests {
             ("10%\r20%\r", "data: 10%\ndata: 20%\ndata: \n"),
         ] {
             let mut chunk = Chunk::default();
-            chunk.event(None, StreamEvent::Stdout, data, None);
+            chunk.event(None, StreamEvent::Stdout, data);
             assert_eq!(text(chunk), format!("event: stdout\n{framed}\n"));
         }
         assert_eq!(text(Chunk::comment("still running")), ": still running\n\n");

@@ -444,6 +444,8 @@ export interface ExecutionList {
 export interface ExecutionOutput {
   /** Whether requested output was dropped because it is no longer stored. */
   readonly dropped: boolean;
+  /** `base64` if `stdout` and `stderr` are in base64. Absent otherwise. */
+  readonly encoding?: OutputEncoding;
   /** Whether more output is available than fits into one response. */
   readonly more: boolean;
   /** An output offset, `STDOUT.STDERR`: the number of bytes of each stream before it. */
@@ -460,6 +462,8 @@ export interface ExecutionOutput {
 export interface ExecutionResult {
   /** Elapsed time in ms, paused time included. */
   readonly durationMs: number;
+  /** `base64` if `stdout` and `stderr` are in base64. Absent otherwise. */
+  readonly encoding?: OutputEncoding;
   /** Exit code. `null` if the command could not start or bash was killed by a signal. */
   readonly exitCode: number | null;
   /** What happened, if there is a `reason`. A sentence for people; it names the limit that was reached. */
@@ -703,6 +707,12 @@ export interface NetworkUsage {
 
 /** What happens to a running sandbox at the end of its timeout. */
 export type OnTimeout = Known<"terminate" | "pause">;
+
+/**
+ * How a response has the output of a command. `text`: with U+FFFD for bytes that are not UTF-8. `base64`: the
+ * exact bytes.
+ */
+export type OutputEncoding = Known<"text" | "base64">;
 
 /** Position of a page in its list. */
 export interface Pagination {

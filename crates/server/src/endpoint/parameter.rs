@@ -43,6 +43,14 @@ impl Parameter {
     pub const OFFSET: Self = Self::query("offset", "Items to skip; default 0.", offset);
     pub const AUTO_RESUME: Self =
         Self::flag("autoResume", "Whether to resume a paused sandbox; default `true`.");
+    /// How a response has the output of a command.
+    pub const ENCODING: Self = Self::query(
+        "encoding",
+        "`base64` for the exact bytes of the output, also if they are not UTF-8; default `text`. Events then have the bytes as \
+         they come, independent of lines, and a field `encoding: base64` after their data; a result has `encoding`. Ignored for \
+         a detached command.",
+        inline::<api::OutputEncoding>,
+    );
     /// The run of an endpoint's events.
     pub const RUN_ID: Self =
         Self::header("X-Run-Id", "The run to which the events of this request belong.", inline::<api::RunId>);

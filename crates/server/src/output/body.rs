@@ -4,7 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use api::OutputEncoding;
 use axum::body::{Body, HttpBody};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 
@@ -58,8 +61,16 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// How many bytes the segments of a text become.
+pub fn encoded_length(segments: &[Bytes], encoding: OutputEncoding) -> usize {
+    match encoding {
+        OutputEncoding::Text => segments.iter().map(|segment| escaped_length(segment)).sum(),
+        OutputEncoding::Base64 => segments.iter().map(Bytes::len).sum::<usize>().div_ceil(3) * 4,
+    }
+}
+
 /// How many bytes [`escape`] appends.
-pub fn escaped_length(bytes: &[u8]) -> usize {
+fn escaped_length(bytes: &[u8]) -> usize {
     let mut length = 0;
     for chunk in bytes.utf8_chunks() {
         let extra = |byte: &u8| match ESCAPES[usize::from(*byte)] {
@@ -93,13 +104,15 @@ pub struct JsonBody {
     part: Part,
     segment: usize,
     offset: usize,
+    /// Bytes that are too few for a group of base64.
+    carried: Vec<u8>,
     left: usize,
 }
 
 impl JsonBody {
     pub fn new(output: Arc<BufferedOutput>) -> Self {
         let left = output.length;
-        Self { output, part: Part::Before, segment: 0, offset: 0, left }
+        Self { output, part: Part::Before, segment: 0, offset: 0, carried: Vec::new(), left }
     }
 
     /// All of it at once.
@@ -130,9 +143,21 @@ impl JsonBody {
         };
         if let Some(segment) = segments.and_then(|segments| segments.get(self.segment)) {
             let rest = &segment[self.offset..];
-            let count = rules::cut_before(rest, STEP_BYTES);
-            escape(&rest[..count], out);
-            self.offset += count;
+            self.offset += match output.encoding {
+                OutputEncoding::Text => {
+                    let count = rules::cut_before(rest, STEP_BYTES);
+                    escape(&rest[..count], out);
+                    count
+                }
+                OutputEncoding::Base64 => {
+                    let count = rest.len().min(STEP_BYTES);
+                    self.carried.extend_from_slice(&rest[..count]);
+                    let whole = self.carried.len() / 3 * 3;
+                    out.extend_from_slice(STANDARD.encode(&self.carried[..whole]).as_bytes());
+                    self.carried.drain(..whole);
+                    count
+                }
+            };
             if self.offset == segment.len() {
                 (self.segment, self.offset) = (self.segment + 1, 0);
             }
@@ -142,7 +167,10 @@ impl JsonBody {
             Part::Before => out.extend_from_slice(BEFORE),
             Part::Between => out.extend_from_slice(BETWEEN),
             Part::Rest => out.extend_from_slice(&output.rest),
-            Part::Stdout | Part::Stderr | Part::End => {}
+            Part::Stdout | Part::Stderr => {
+                out.extend_from_slice(STANDARD.encode(std::mem::take(&mut self.carried)).as_bytes());
+            }
+            Part::End => {}
         }
         (self.part, self.segment, self.offset) = (next, 0, 0);
         true

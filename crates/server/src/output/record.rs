@@ -2,13 +2,15 @@
 //! record holds the raw bytes:
 //!
 //! ```text
-//! 0x00 0x01 | u64 length of stdout | stdout | u64 length of stderr | stderr | the JSON behind the texts      (big endian)
+//! 0x00 | 0x01 for text, 0x02 for base64 | u64 length of stdout | stdout | u64 length of stderr | stderr
+//!      | the JSON behind the texts                                                    (big endian)
 //! ```
 //!
 //! No JSON begins with 0x00, so records of earlier versions are told apart by their first byte.
 
 use std::sync::Arc;
 
+use api::OutputEncoding;
 use bytes::Bytes;
 
 use super::body::JsonBody;
@@ -16,7 +18,9 @@ use super::{BufferedOutput, Content, OutputMemory};
 use crate::error::ApiError;
 use crate::memory::reserved_bytes;
 
-const MARK: [u8; 2] = [0, 1];
+/// The first bytes of a record with raw bytes.
+const MARKS: [(OutputEncoding, [u8; 2]); 2] =
+    [(OutputEncoding::Text, [0, 1]), (OutputEncoding::Base64, [0, 2])];
 /// JSON up to this size is stored as it is.
 const JSON_BYTES: usize = 64 << 10;
 /// Records from this size on are copied one at a time.
@@ -42,8 +46,10 @@ impl OutputMemory {
         let is_large = output.bytes() >= LARGE_RECORD_BYTES;
         // The semaphore is never closed.
         let copying = if is_large { self.copying.acquire().await.ok() } else { None };
-        let mut bytes = Vec::with_capacity(MARK.len() + 16 + output.bytes() + output.rest.len());
-        bytes.extend_from_slice(&MARK);
+        let mut bytes = Vec::with_capacity(2 + 16 + output.bytes() + output.rest.len());
+        bytes.extend(
+            MARKS.iter().filter(|(encoding, _)| *encoding == output.encoding).flat_map(|(_, mark)| mark),
+        );
         for text in [&output.stdout, &output.stderr] {
             let length: usize = text.iter().map(Bytes::len).sum();
             bytes.extend_from_slice(&(length as u64).to_be_bytes());
@@ -62,7 +68,8 @@ impl OutputMemory {
     /// The response that a record holds. A large one counts towards the budget; where the budget does not suffice at once it is
     /// refused.
     pub async fn of_record(&self, account: &Arc<str>, record: Vec<u8>) -> Result<Content, ApiError> {
-        if record.len() < LARGE_RECORD_BYTES && !record.starts_with(&MARK) {
+        let encoding = MARKS.iter().find(|(_, mark)| record.starts_with(mark)).map(|(encoding, _)| *encoding);
+        if record.len() < LARGE_RECORD_BYTES && encoding.is_none() {
             return Ok(Content::Json(record.into()));
         }
         let mut memory = self.response(account);
@@ -70,15 +77,14 @@ impl OutputMemory {
         let counted = record.len().min(self.largest);
         memory.try_cover(counted).map_err(|exhausted| self.limits.too_large_response(exhausted))?;
         let record = reserved_bytes(record, memory);
-        let Some(rest) = record.strip_prefix(&MARK).map(|rest| record.slice_ref(rest)) else {
-            return Ok(Content::Json(record));
-        };
+        let Some(encoding) = encoding else { return Ok(Content::Json(record)) };
+        let rest = record.slice(2..);
         let damaged = || ApiError::internal("an idempotency record is damaged");
         let (stdout, rest) = text(rest).ok_or_else(damaged)?;
         let (stderr, rest) = text(rest).ok_or_else(damaged)?;
         let segments = |text: Bytes| if text.is_empty() { Vec::new() } else { vec![text] };
         let (stdout, stderr) = (segments(stdout), segments(stderr));
-        let output = BufferedOutput { stdout, stderr, rest, length: 0, _memory: None };
+        let output = BufferedOutput { stdout, stderr, encoding, rest, length: 0, _memory: None };
         Ok(Content::Output(Arc::new(output.counted().await?)))
     }
 }

@@ -1,5 +1,7 @@
 use api::ErrorCode;
 use axum::http::StatusCode;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 
@@ -18,6 +20,7 @@ fn result() -> ExecutionResult {
         message: None,
         stdout_truncated: true,
         stderr_truncated: false,
+        encoding: OutputEncoding::Text,
     }
 }
 
@@ -28,7 +31,7 @@ fn captured(chunks: &[Vec<u8>], limit: usize) -> rules::Captured {
 }
 
 async fn buffered(stdout: Vec<Vec<u8>>, stderr: Vec<Vec<u8>>) -> BufferedOutput {
-    BufferedOutput::new(stdout, stderr, &result(), None).await.unwrap()
+    BufferedOutput::new(stdout, stderr, OutputEncoding::Text, &result(), None).await.unwrap()
 }
 
 fn expected(stdout: &rules::Captured, stderr: &rules::Captured) -> Vec<u8> {
@@ -74,6 +77,28 @@ proptest! {
         prop_assert_eq!(String::from_utf8(json), String::from_utf8(whole.clone()));
         let output = runtime.block_on(buffered(out.segments, err.segments));
         prop_assert_eq!(runtime.block_on(read(output.into())).1, whole);
+    }
+}
+
+#[tokio::test]
+async fn base64_has_the_exact_bytes_and_survives_a_record() {
+    let memory = OutputMemory::default();
+    let account: Arc<str> = "one".into();
+    for length in [0, 1, 2, 3, 4095, 4096, 100_000, MIB + 1] {
+        let all: Vec<u8> = (0..length).map(|at| (at % 251) as u8 ^ 0xff).collect();
+        let segments = all.chunks(4097).map(<[u8]>::to_vec).collect();
+        let object = ExecutionResult { encoding: OutputEncoding::Base64, ..result() };
+        let output =
+            BufferedOutput::new(segments, vec![b"err".to_vec()], OutputEncoding::Base64, &object, None).await;
+        let content = Content::from(output.unwrap());
+        let again = memory.of_record(&account, memory.to_record(&content).await.bytes).await.unwrap();
+        for content in [content, again] {
+            let (size, json) = read(content).await;
+            assert_eq!(size, Some(json.len() as u64));
+            let result: ExecutionResult = serde_json::from_slice(&json).unwrap();
+            assert_eq!((result.encoding, result.stderr.as_str()), (OutputEncoding::Base64, "ZXJy"));
+            assert!(STANDARD.decode(result.stdout).unwrap() == all, "{length} bytes");
+        }
     }
 }
 

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use api::{CommandBody, ErrorCode, ExecuteRequest, ExecutionResult, ExecutionView, RunId, SandboxId};
+use api::{
+    CommandBody, ErrorCode, ExecuteRequest, ExecutionResult, ExecutionView, OutputEncoding, RunId, SandboxId,
+};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use engine::{EngineError, Execution};
@@ -64,6 +66,7 @@ pub fn endpoint() -> Endpoint {
                  `crlf`, or `none` for a part of a longer line and for an unterminated last line. A \
                  line feed within the data stands for a carriage return.",
             ),
+            Parameter::ENCODING,
         ])
         .json_body::<CommandBody>(
             16 << 20,
@@ -113,15 +116,15 @@ async fn execute(call: Call<Caller, JsonBody<CommandBody>>) -> Result<Response, 
         id: request.id.clone(),
         run_id: request.run_id()?,
     };
-    let line_ends = reader::line_ends(parts.uri.query())?;
+    let form = reader::output_form(parts.uri.query())?;
     // Streams are not recorded, so they ignore the idempotency key.
     if wants_stream && let ValidatedCommand::Attached(request) = context.read(&body)? {
         let execution = context.start(request).await?;
-        return Ok(stream::response(execution.streamed(), line_ends, request_id, service.stopping.clone()));
+        return Ok(stream::response(execution.streamed(), form, request_id, service.stopping.clone()));
     }
     let key = request.key()?;
-    let received = body.clone();
-    let work = move |_| async move { context.run(received).await };
+    let (received, encoding) = (body.clone(), form.encoding());
+    let work = move |_| async move { context.run(received, encoding).await };
     detach::with_location(service.idempotency.run(&caller, &request.endpoint, key, body.bytes, work).await?)
         .await
 }
@@ -145,7 +148,11 @@ impl CommandContext {
         engine.sandbox(&self.account, &self.id).execute(request).await.map_err(|error| self.fault(error))
     }
 
-    async fn run(self, body: Received<CommandBody>) -> Result<ReplayableResponse, ApiError> {
+    async fn run(
+        self,
+        body: Received<CommandBody>,
+        encoding: OutputEncoding,
+    ) -> Result<ReplayableResponse, ApiError> {
         let request = match self.read(&body)? {
             ValidatedCommand::Attached(request) => request,
             ValidatedCommand::Detached(command) => {
@@ -158,7 +165,7 @@ impl CommandContext {
         let execution = self.start(request).await?;
         // Other requests may need the body's memory while the command runs.
         drop(body);
-        let output = output::collect(execution, self.service.max_output_bytes, memory).await;
+        let output = output::collect(execution, self.service.max_output_bytes, encoding, memory).await;
         let output = output.map_err(|error| match error {
             CollectError::Engine(error) => self.fault(error),
             CollectError::Refused(error) => error,

@@ -9,10 +9,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use engine::{Execution, ExecutionEvent, Finished};
 use futures_util::FutureExt;
-use rules::LineSplitter;
+use reader::OutputForm;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{ApiError, OperationKind, of_engine};
+use crate::output::Pieces;
 use crate::request_id::RequestId;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
@@ -20,19 +21,18 @@ use crate::sse::{self, Chunk, KEEP_ALIVE};
 const CHUNK_BYTES: usize = 64 << 10;
 const COMMENT: &str = "still running";
 
-/// The response with the stream. With `line_ends` its events have the field `end`.
+/// The response with the stream.
 pub fn response(
     execution: Execution,
-    line_ends: bool,
+    form: OutputForm,
     request_id: RequestId,
     stopping: CancellationToken,
 ) -> Response {
     let events = Events {
         execution: Some(execution),
         unsplit: None,
-        stdout: LineSplitter::new(),
-        stderr: LineSplitter::new(),
-        line_ends,
+        stdout: Pieces::new(form),
+        stderr: Pieces::new(form),
         request_id,
         stopping,
     };
@@ -48,12 +48,10 @@ enum Channel {
 struct Events {
     /// `None` after the last event.
     execution: Option<Execution>,
-    /// Output that is not split into lines yet.
+    /// Output that is not in events yet.
     unsplit: Option<(Channel, Bytes)>,
-    stdout: LineSplitter,
-    stderr: LineSplitter,
-    /// Whether events have the field `end`.
-    line_ends: bool,
+    stdout: Pieces,
+    stderr: Pieces,
     request_id: RequestId,
     stopping: CancellationToken,
 }
@@ -101,20 +99,20 @@ impl sse::Source for Events {
 }
 
 impl Events {
-    fn splitter(&mut self, channel: Channel) -> &mut LineSplitter {
+    fn pieces(&mut self, channel: Channel) -> &mut Pieces {
         match channel {
             Channel::Stdout => &mut self.stdout,
             Channel::Stderr => &mut self.stderr,
         }
     }
 
-    /// Writes lines until the chunk is full or none is left.
+    /// Writes events until the chunk is full or nothing is left.
     fn split_into(&mut self, chunk: &mut Chunk) {
         let Some((channel, bytes)) = self.unsplit.take() else { return };
         let mut left = &bytes[..];
         while chunk.len() < CHUNK_BYTES {
-            let Some(line) = self.splitter(channel).next_piece(&mut left) else { return };
-            self.write_line(chunk, channel, &line);
+            let Some(piece) = self.pieces(channel).next(&mut left) else { return };
+            chunk.output(None, channel.event(), &piece);
         }
         let used = bytes.len() - left.len();
         self.unsplit = Some((channel, bytes.slice(used..)));
@@ -122,24 +120,18 @@ impl Events {
 
     fn write_rests(&mut self, chunk: &mut Chunk) {
         for channel in [Channel::Stdout, Channel::Stderr] {
-            while let Some(piece) = self.splitter(channel).next_remainder() {
-                self.write_line(chunk, channel, &piece);
+            while let Some(piece) = self.pieces(channel).next_remainder() {
+                chunk.output(None, channel.event(), &piece);
             }
         }
-    }
-
-    /// Writes the last line of the splitter.
-    fn write_line(&mut self, chunk: &mut Chunk, channel: Channel, line: &str) {
-        let end = self.splitter(channel).last_end().name().filter(|_| self.line_ends);
-        chunk.event(None, channel.event(), line, end);
     }
 
     fn end(&mut self, chunk: &mut Chunk, finished: &Finished) {
         self.execution = None;
         if let Some(note) = &finished.outcome.stderr_note {
             let mut note = note.as_bytes();
-            while let Some(line) = self.stderr.next_piece(&mut note) {
-                self.write_line(chunk, Channel::Stderr, &line);
+            while let Some(piece) = self.stderr.next(&mut note) {
+                chunk.output(None, StreamEvent::Stderr, &piece);
             }
         }
         self.write_rests(chunk);

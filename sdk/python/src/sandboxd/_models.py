@@ -59,6 +59,7 @@ __all__ = [
     "NetworkPolicy",
     "NetworkUsage",
     "OnTimeout",
+    "OutputEncoding",
     "Pagination",
     "PauseResult",
     "Port",
@@ -153,6 +154,12 @@ Isolation = str
 
 OnTimeout = str
 """What happens to a running sandbox at the end of its timeout. Values: `terminate`, `pause`."""
+
+OutputEncoding = str
+"""
+How a response has the output of a command. `text`: with U+FFFD for bytes that are not UTF-8. `base64`: the exact bytes.
+Values: `text`, `base64`.
+"""
 
 PortVisibility = str
 """
@@ -617,6 +624,8 @@ class ExecutionOutput(Description):
     stderr: str
     stdout: str
     """Standard output. For a terminal, all of its output."""
+    encoding: Optional[OutputEncoding] = None
+    """`base64` if `stdout` and `stderr` are in base64. None otherwise."""
 
     @classmethod
     def from_json(cls, value: object) -> ExecutionOutput:
@@ -629,6 +638,7 @@ class ExecutionOutput(Description):
             state=fields.required("state", _fields.text),
             stderr=fields.required("stderr", _fields.text),
             stdout=fields.required("stdout", _fields.text),
+            encoding=fields.optional("encoding", _fields.text),
         )
 
 
@@ -644,6 +654,8 @@ class ExecutionResult(Description):
     """Name of the signal that killed bash. None if bash exited or could not start."""
     stderr: str
     stdout: str
+    encoding: Optional[OutputEncoding] = None
+    """`base64` if `stdout` and `stderr` are in base64. None otherwise."""
     message: Optional[str] = None
     """What happened, if there is a `reason`. A sentence for people; it names the limit that was reached."""
     reason: Optional[EndReason] = None
@@ -663,6 +675,7 @@ class ExecutionResult(Description):
             signal=fields.optional("signal", _fields.text),
             stderr=fields.required("stderr", _fields.text),
             stdout=fields.required("stdout", _fields.text),
+            encoding=fields.optional("encoding", _fields.text),
             message=fields.optional("message", _fields.text),
             reason=fields.optional("reason", _fields.text),
             stderr_truncated=fields.optional("stderrTruncated", _fields.boolean),

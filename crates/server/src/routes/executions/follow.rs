@@ -12,10 +12,12 @@ use axum::response::Response;
 use bytes::Bytes;
 use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent, OutputReader};
 use futures_util::FutureExt;
-use rules::{LineSplitter, OutputPosition};
+use reader::OutputForm;
+use rules::OutputPosition;
 use serde_json::json;
 
 use crate::error::{ApiError, OperationKind, key_ended, of_engine};
+use crate::output::Pieces;
 use crate::request_id::RequestId;
 use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
@@ -29,24 +31,22 @@ const END: &str = "end";
 pub struct StreamStart {
     pub reader: OutputReader,
     pub from: OutputPosition,
-    /// Whether events have the field `end`.
-    pub line_ends: bool,
+    pub form: OutputForm,
     pub key_id: Arc<str>,
     pub request_id: RequestId,
 }
 
 /// The response with the stream.
 pub fn response(service: Arc<Service>, start: StreamStart) -> Response {
-    let StreamStart { reader, from, line_ends, key_id, request_id } = start;
+    let StreamStart { reader, from, form, key_id, request_id } = start;
     let following = OutputStream {
         service,
         key_id,
         request_id,
         reader,
-        line_ends,
         unsplit: None,
-        stdout: Line { splitter: LineSplitter::new(), read: from.stdout },
-        stderr: Line { splitter: LineSplitter::new(), read: from.stderr },
+        stdout: Stream { pieces: Pieces::new(form), read: from.stdout },
+        stderr: Stream { pieces: Pieces::new(form), read: from.stderr },
         stage: Stage::First,
     };
     sse::response(following)
@@ -57,25 +57,24 @@ struct OutputStream {
     key_id: Arc<str>,
     request_id: RequestId,
     reader: OutputReader,
-    line_ends: bool,
-    /// Output that is not split into lines yet.
+    /// Output that is not in events yet.
     unsplit: Option<(Channel, Bytes)>,
-    stdout: Line,
-    stderr: Line,
+    stdout: Stream,
+    stderr: Stream,
     stage: Stage,
 }
 
-/// The splitter of one stream.
-struct Line {
-    splitter: LineSplitter,
-    /// Bytes of the stream that went into the splitter, from the start of the output.
+/// One of the two streams.
+struct Stream {
+    pieces: Pieces,
+    /// Bytes of the stream that went into the pieces, from the start of the output.
     read: u64,
 }
 
-impl Line {
+impl Stream {
     /// Bytes of the stream that were sent.
     fn sent_bytes(&self) -> u64 {
-        self.read - self.splitter.held_bytes() as u64
+        self.read - self.pieces.held_bytes() as u64
     }
 }
 
@@ -138,7 +137,7 @@ impl OutputStream {
         }
     }
 
-    fn line(&mut self, channel: Channel) -> &mut Line {
+    fn stream(&mut self, channel: Channel) -> &mut Stream {
         match channel {
             Channel::Stdout => &mut self.stdout,
             Channel::Stderr => &mut self.stderr,
@@ -149,17 +148,17 @@ impl OutputStream {
         OutputPosition { stdout: self.stdout.sent_bytes(), stderr: self.stderr.sent_bytes() }
     }
 
-    /// Writes lines until the chunk is full or none is left.
+    /// Writes events until the chunk is full or nothing is left.
     fn split_into(&mut self, chunk: &mut Chunk) {
         let Some((channel, bytes)) = self.unsplit.take() else { return };
         let mut left = &bytes[..];
         while chunk.len() < CHUNK_BYTES {
-            let line = self.line(channel);
+            let stream = self.stream(channel);
             let before = left.len();
-            let piece = line.splitter.next_piece(&mut left);
-            line.read += (before - left.len()) as u64;
+            let piece = stream.pieces.next(&mut left);
+            stream.read += (before - left.len()) as u64;
             let Some(piece) = piece else { return };
-            self.write_line(chunk, channel, &piece);
+            chunk.output(Some(&self.position()), name(channel), &piece);
         }
         let used = bytes.len() - left.len();
         self.unsplit = Some((channel, bytes.slice(used..)));
@@ -168,17 +167,10 @@ impl OutputStream {
     /// Writes the rest of lines without an end.
     fn write_rests(&mut self, chunk: &mut Chunk) {
         for channel in [Channel::Stdout, Channel::Stderr] {
-            while let Some(piece) = self.line(channel).splitter.next_remainder() {
-                self.write_line(chunk, channel, &piece);
+            while let Some(piece) = self.stream(channel).pieces.next_remainder() {
+                chunk.output(Some(&self.position()), name(channel), &piece);
             }
         }
-    }
-
-    /// Writes the last line of the splitter.
-    fn write_line(&mut self, chunk: &mut Chunk, channel: Channel, line: &str) {
-        let end = self.line(channel).splitter.last_end().name().filter(|_| self.line_ends);
-        let position = self.position();
-        chunk.event(Some(&position), name(channel), line, end);
     }
 
     /// The output in between was dropped.

@@ -1,6 +1,6 @@
 //! `GET /v1/sandboxes/{id}/executions/{execution}/output`: the output of an execution, as one response or as a stream.
 
-use api::{ErrorCode, ExecutionOutput};
+use api::{ErrorCode, ExecutionOutput, OutputEncoding};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent};
@@ -48,6 +48,8 @@ pub fn endpoint() -> Endpoint {
                 last_output_offset,
             ),
             Parameter::flag("lineEnds", "`true` for a stream with line ends, as for execute."),
+            Parameter::ENCODING
+                .describe("`base64` for the exact bytes of the output, as for execute; default `text`."),
         ])
         .responds(
             StatusCode::OK,
@@ -100,7 +102,8 @@ async fn output(call: Call) -> Result<Response, ApiError> {
     };
     if !is_stream {
         let memory = request.service.output_memory.response(&request.account);
-        let content = output::Content::from(whole(&request, from, &status, memory).await?);
+        let content =
+            output::Content::from(whole(&request, from, &status, query.form.encoding(), memory).await?);
         let json = HeaderValue::from_static("application/json; charset=utf-8");
         let mut response = Response::new(());
         response.headers_mut().insert(header::CONTENT_TYPE, json);
@@ -109,7 +112,7 @@ async fn output(call: Call) -> Result<Response, ApiError> {
     let reader =
         request.service.engine.sandbox(&request.account, &request.id).follow(&request.execution, from).await;
     let reader = reader.map_err(|error| request.fault(error))?;
-    let start = StreamStart { reader, from, line_ends: query.line_ends, key_id: caller.key_id, request_id };
+    let start = StreamStart { reader, from, form: query.form, key_id: caller.key_id, request_id };
     Ok(follow::response(request.service, start))
 }
 
@@ -137,6 +140,7 @@ async fn whole(
     request: &ExecutionRequest,
     from: OutputPosition,
     status: &ExecutionStatus,
+    encoding: OutputEncoding,
     mut memory: OutputReservation,
 ) -> Result<BufferedOutput, ApiError> {
     let follow =
@@ -163,7 +167,7 @@ async fn whole(
         }
     }
     let more = !next.covers(status.output);
-    if more || status.state == ExecutionState::Running {
+    if encoding == OutputEncoding::Text && (more || status.state == ExecutionState::Running) {
         // An incomplete character is left for the next response.
         next.stdout -= cut_character(&mut stdout);
         next.stderr -= cut_character(&mut stderr);
@@ -175,6 +179,7 @@ async fn whole(
         more,
         dropped,
         state: execution_state(status.state),
+        encoding,
     };
     output::snapshot([stdout, stderr], &object, memory).await
 }

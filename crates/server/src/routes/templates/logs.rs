@@ -152,7 +152,7 @@ impl sse::Source for LogStream {
                 Ok(Some(events)) => {
                     for event in events {
                         self.position = event.id;
-                        chunk.event(Some(&event.id), event.kind, &event.data, None);
+                        chunk.event(Some(&event.id), event.kind, &event.data);
                     }
                 }
                 Ok(None) => self.end(&mut chunk),

@@ -184,3 +184,25 @@ async fn line_endings_are_sent_on_request() {
     assert!(!asked("").await.text.contains("end: "));
     assert_eq!(asked("?lineEnds=2").await.status, StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test]
+async fn exact_bytes_are_sent_on_request() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
+    let body = json!({"command": "cat", "stdin": "a\r\nb"}).to_string();
+    let asked = async |accept: &str, query: &str| {
+        let mut asked = json_request(&format!("/v1/sandboxes/{id}/execute{query}"), body.clone());
+        asked.headers_mut().insert("accept", accept.parse().unwrap());
+        fixture.ask(asked).await
+    };
+    for query in ["?encoding=base64", "?lineEnds=true&encoding=base64"] {
+        let answer = asked("text/event-stream", query).await;
+        let (events, _) = answer.text.split_once("event: done\n").unwrap();
+        assert_eq!(events, "event: stdout\ndata: YQ0KYg==\nencoding: base64\n\n");
+    }
+    let result: Value = serde_json::from_str(&asked("*/*", "?encoding=base64").await.text).unwrap();
+    assert_eq!((&result["stdout"], &result["encoding"]), (&json!("YQ0KYg=="), &json!("base64")));
+    let result: Value = serde_json::from_str(&asked("*/*", "?encoding=text").await.text).unwrap();
+    assert_eq!((&result["stdout"], result.get("encoding")), (&json!("a\r\nb"), None));
+    assert_eq!(asked("*/*", "?encoding=hex").await.status, StatusCode::BAD_REQUEST);
+}
