@@ -5,6 +5,8 @@
 mod bytes;
 #[path = "sbx/copies.rs"]
 mod copies;
+#[path = "sbx/dialogues.rs"]
+mod dialogues;
 #[path = "sbx/events.rs"]
 mod events;
 #[path = "sbx/habits.rs"]
@@ -181,9 +183,9 @@ async fn input_is_passed_and_output_is_not_delayed() {
     assert!(lines.lines().eq((1..=50_000).map(|n| n.to_string())));
 }
 
-/// Reading slow input, and copying, do not count against the timeout of the sandbox.
+/// Copying does not count against the timeout of the sandbox.
 #[tokio::test(flavor = "multi_thread")]
-async fn run_creates_its_sandbox_after_reading_the_input() {
+async fn run_passes_long_input_to_a_sandbox_that_lives_long_enough() {
     let user = TestUser::new().await;
     let local = tempfile::tempdir().unwrap();
     let volume = format!("{}:/a", local.path().display());
@@ -195,9 +197,7 @@ async fn run_creates_its_sandbox_after_reading_the_input() {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    // More than a pipe buffer, so sbx is reading it.
     input.write_all(&[b'x'; 1_000_000]).unwrap();
-    assert_eq!(user.live(), Vec::<String>::new());
     drop(input);
     let mut counted = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut counted).unwrap();

@@ -65,12 +65,12 @@ pub use api::{
     CodeResult, CreateBody, Done, EgressDefault, EgressPolicy, EndReason, EventId, EventKind, EventList,
     ExecuteBody, ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileChange,
     FileChangeKind, FileEntry, FileList, FileType, Health, ImageStatus, ImageView, InfoView, IngressPolicy,
-    Isolation, IsolationChoice, LimitsView, NetworkPolicy, NetworkView, OnTimeout, Pagination, PauseResult,
-    Port, PortClosed, PortToken, PortVisibility, PullProgress, PullStage, QuotaView, RangeView,
-    ResourceSample, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxName,
-    SandboxState, SandboxView, SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState, SnapshotStorage,
-    SnapshotView, TemplateDeleted, TemplateError, TemplateId, TemplateList, TemplateState, TemplateSteps,
-    TemplateView, TerminalSize, Timestamp, Unpacked, UsageView,
+    Isolation, IsolationChoice, LimitsView, NetworkPolicy, NetworkView, OnTimeout, OutputEncoding,
+    Pagination, PauseResult, Port, PortClosed, PortToken, PortVisibility, PullProgress, PullStage, QuotaView,
+    RangeView, ResourceSample, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList,
+    SandboxName, SandboxState, SandboxView, SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState,
+    SnapshotStorage, SnapshotView, TemplateDeleted, TemplateError, TemplateId, TemplateList, TemplateState,
+    TemplateSteps, TemplateView, TerminalSize, Timestamp, Unpacked, UsageView,
 };
 
 pub use client::Client;
@@ -80,7 +80,7 @@ pub use execution::code::{CodeOutput, RunCode};
 pub use execution::detached::Detached;
 pub use execution::execute::Execute;
 pub use execution::reattach::Following;
-pub use execution::stream::{Output, OutputStream};
+pub use execution::stream::{Output, OutputBytes, OutputStream};
 pub use execution::terminal::{Keyboard, OpenTerminal, Terminal, TerminalEvent};
 pub use files::{
     Delete, FileBody, FileListing, FileStream, FileWatch, Files, ListFiles, MakeDirectory, Move, Pack, Read,

@@ -6,7 +6,7 @@ use std::fmt;
 /// Far above a line of output of 64 KiB, even if each byte became U+FFFD.
 const LONGEST: usize = 4 << 20;
 /// A field of one word.
-const LONGEST_END: usize = 64;
+const LONGEST_WORD: usize = 64;
 /// Ids of the service have some 20 bytes. Every event has a copy of the last one, so a long id would multiply.
 const LONGEST_ID: usize = 256;
 
@@ -19,7 +19,7 @@ const LONGEST_ID: usize = 256;
 /// Parser::new().push(b"id: 7\nevent: stdout\ndata: one\ndata: two\n\n", &mut events)?;
 /// assert_eq!(
 ///     events[0],
-///     Event { name: "stdout".into(), data: "one\ntwo".into(), id: Some("7".into()), end: None },
+///     Event { name: "stdout".into(), data: "one\ntwo".into(), id: Some("7".into()), end: None, encoding: None },
 /// );
 /// # Ok::<(), sandboxd_client::sse::TooLong>(())
 /// ```
@@ -33,6 +33,8 @@ pub struct Event {
     pub id: Option<String>,
     /// The line end of the data, if the stream was requested with line ends; a field specific to sandboxd.
     pub end: Option<String>,
+    /// The encoding of the data, if it is not text; a field specific to sandboxd.
+    pub encoding: Option<String>,
 }
 
 /// The error for an event longer than 4 MiB.
@@ -76,6 +78,7 @@ pub struct Parser {
     data: String,
     has_data: bool,
     end: Option<String>,
+    encoding: Option<String>,
     /// The id of the current event, or of the last one.
     id: Option<String>,
     /// The id of the last complete event.
@@ -166,8 +169,11 @@ impl Parser {
             b"id" if value.len() <= LONGEST_ID && !value.contains(&0) => {
                 self.id = Some(String::from_utf8_lossy(value).into_owned());
             }
-            b"end" if value.len() <= LONGEST_END => {
+            b"end" if value.len() <= LONGEST_WORD => {
                 self.end = Some(String::from_utf8_lossy(value).into_owned());
+            }
+            b"encoding" if value.len() <= LONGEST_WORD => {
+                self.encoding = Some(String::from_utf8_lossy(value).into_owned());
             }
             // A comment, `retry`, or an unknown field.
             _ => {}
@@ -177,12 +183,12 @@ impl Parser {
     fn end_event(&mut self, to: &mut VecDeque<Event>) {
         self.last_id.clone_from(&self.id);
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
-        let end = self.end.take();
+        let (end, encoding) = (self.end.take(), self.encoding.take());
         if !std::mem::take(&mut self.has_data) {
             return;
         }
         let name = if name.is_empty() { "message".to_owned() } else { name };
-        to.push_back(Event { name, data, id: self.id.clone(), end });
+        to.push_back(Event { name, data, id: self.id.clone(), end, encoding });
     }
 }
 
@@ -202,7 +208,7 @@ mod tests {
     }
 
     fn event(name: &str, data: &str, id: Option<&str>) -> Event {
-        Event { name: name.into(), data: data.into(), id: id.map(str::to_owned), end: None }
+        Event { name: name.into(), data: data.into(), id: id.map(str::to_owned), end: None, encoding: None }
     }
 
     #[derive(Deserialize)]
@@ -266,6 +272,7 @@ mod tests {
             ("events after the longest id", longest_id.as_str(), "data:\n\n"),
             ("comments", "", ":\n"),
             ("ends", "", "end: x\n"),
+            ("encodings", "", "encoding: x\n"),
         ] {
             let used = measure(|| {
                 let (mut parser, mut events) = (Parser::new(), VecDeque::new());

@@ -1,13 +1,18 @@
 //! Input, output and file names pass through `sbx` byte for byte.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use e2e::service::Service;
 
 use crate::{TestUser, code, text};
+
+const RANDOM_BYTES: usize = 100_000_000;
+/// Less than the service stores.
+const STORED_BYTES: usize = 10_000_000;
 
 impl TestUser {
     fn run_with_input(&self, words: &[&str], input: &[u8]) -> Output {
@@ -52,18 +57,20 @@ async fn output_is_printed_unchanged() {
         let errors = user.run(&["exec", id, "--", &format!("{{ {command}; }} >&2")]);
         assert!(text(&errors.stderr) == expected, "{command} to standard error");
     }
-    // Other bytes are replaced, which is a failure: a script would go on with a damaged file.
+    // Also what is not UTF-8, on both streams.
     let image = Service::image();
-    for words in [&["exec", id][..], &["exec", "--buffered", id], &["run", image]] {
-        for (command, expected) in [(r"printf 'a\377\n'", 125), (r"printf 'a\377\n'; exit 3", 3)] {
-            let output = user.run(&[words, &["--", command]].concat());
-            assert_eq!(
-                (code(&output), text(&output.stdout)),
-                (expected, "a\u{fffd}\n".to_owned()),
-                "{words:?}"
-            );
-            assert!(text(&output.stderr).contains("'sbx cp'"), "{words:?}: {}", text(&output.stderr));
-        }
+    let command = r"printf '\377a\r\n\200'; printf 'e\376' >&2; exit 3";
+    for words in
+        [&["exec", id][..], &["exec", "--buffered", id], &["run", image], &["run", "--buffered", image]]
+    {
+        let output = user.run(&[words, &["--", command]].concat());
+        let expected = (3, &b"\xffa\r\n\x80"[..], &b"e\xfe"[..]);
+        assert_eq!((code(&output), &output.stdout[..], &output.stderr[..]), expected, "{words:?}");
+    }
+    let execution = user.stdout(&["exec", "--detach", id, "--", r"printf '\377\n\342'"]);
+    for words in [&["logs", "-f"][..], &["logs"]] {
+        let output = user.run(&[words, &[id, execution.trim()]].concat());
+        assert_eq!((code(&output), &output.stdout[..]), (0, &b"\xff\n\xe2"[..]), "{words:?}");
     }
     // JSON output has one event per line.
     let lines = user.stdout(&["--json", "exec", id, "--", r"printf 'a\r\nb'"]);
@@ -80,18 +87,18 @@ async fn input_of_any_bytes_and_length_is_passed() {
     for words in [&["exec", "-i", id, "--", sum][..], &["run", "-i", image, "--", sum]] {
         assert_eq!(text(&user.run_with_input(words, b"\xff\x00\xfe\r\n").stdout), "ff00fe0d0a", "{words:?}");
     }
-    // More than a request may contain: text and binary.
+    // Text and binary.
     for byte in [b'x', 0xff] {
         let output =
             user.run_with_input(&["exec", "-i", id, "--", "sleep 1; wc -c; exit 4"], &vec![byte; 20_000_000]);
         assert_eq!((text(&output.stdout).trim(), code(&output)), ("20000000", 4), "{}", text(&output.stderr));
     }
-    // Text whose JSON encoding is longer than a request may be.
+    // Many short lines.
     let output = user.run_with_input(&["exec", "-i", id, "--", "wc -l"], &b"\n".repeat(10_000_000));
     assert_eq!(text(&output.stdout).trim(), "10000000", "{}", text(&output.stderr));
     // A command that does not read all input.
     let output = user.run_with_input(&["exec", "-i", id, "--", "head -c 3; exit 5"], &vec![0xff; 20_000_000]);
-    assert_eq!((output.stdout.len(), code(&output)), (9, 5), "{}", text(&output.stderr));
+    assert_eq!((output.stdout.len(), code(&output)), (3, 5), "{}", text(&output.stderr));
     let detached = user.run_with_input(&["exec", "-i", "--detach", id, "--", "wc -c"], &[0xff; 7]);
     let execution = text(&detached.stdout);
     assert_eq!(user.stdout(&["logs", "-f", id, execution.trim()]).trim(), "7");
@@ -101,6 +108,59 @@ async fn input_of_any_bytes_and_length_is_passed() {
         "{}",
         text(&refused.stderr)
     );
+}
+
+fn random() -> Vec<u8> {
+    let mut random = vec![0; RANDOM_BYTES];
+    std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut random).unwrap();
+    random
+}
+
+/// Compares what sbx printed with what the file has.
+fn check_random(output: &Output, expected: &[u8], what: &str) {
+    assert_eq!((code(output), text(&output.stderr).as_str()), (0, ""), "{what}");
+    assert!(output.stdout == expected, "{what}: {} bytes, or others", output.stdout.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_megabytes_of_random_bytes_are_printed_unchanged() {
+    let user = TestUser::new().await;
+    let id = user.stdout(&["create", Service::image(), "--timeout", "1h", "--idle", "0"]);
+    let (id, image, random) = (id.trim(), Service::image(), random());
+    let local = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(local.path(), &random).unwrap();
+    let local = local.path().to_str().unwrap();
+    user.stdout(&["cp", local, &format!("{id}:/tmp/random")]);
+    let volume = format!("{local}:/tmp/random");
+    for words in [
+        &["exec", id][..],
+        &["exec", "--timeout", "600s", id],
+        &["run", "-v", &volume, image],
+        &["run", "-v", &volume, "--timeout", "600s", image],
+    ] {
+        let output = user.run(&[words, &["--", "cat /tmp/random"]].concat());
+        check_random(&output, &random, &words.join(" "));
+    }
+    let execution = user.stdout(&["exec", "--detach", id, "--", "cat /tmp/random"]);
+    check_random(&user.run(&["logs", "-f", id, execution.trim()]), &random, "logs -f");
+    // What is stored, in several responses.
+    let command = format!("head -c {STORED_BYTES} /tmp/random");
+    let execution = user.stdout(&["exec", "--detach", id, "--", &command]);
+    while user.json(&["logs", id]).as_array().unwrap().iter().any(|view| view["state"] == "running") {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    check_random(&user.run(&["logs", id, execution.trim()]), &random[..STORED_BYTES], "logs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_megabytes_pass_in_both_directions() {
+    let user = TestUser::new().await;
+    let id = user.stdout(&["create", Service::image(), "--timeout", "1h", "--idle", "0"]);
+    let (id, image, random) = (id.trim(), Service::image(), random());
+    for words in [&["exec", "-i", id][..], &["run", "-i", "--timeout", "600s", image]] {
+        let output = user.run_with_input(&[words, &["cat"]].concat(), &random);
+        check_random(&output, &random, &words.join(" "));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

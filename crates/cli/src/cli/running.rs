@@ -15,9 +15,9 @@ const DETACHED_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Options of a command.
 #[derive(Debug, Default, Args)]
 pub struct CommandOptions {
-    /// Pass standard input to the command
+    /// Pass standard input to the command, as it comes
     ///
-    /// Text of up to 15 MiB is read to its end before the command starts. Longer or binary input is passed while the command runs.
+    /// With --buffered it is text of up to 15 MiB, which is read to its end before the command starts.
     #[arg(long, short = 'i', alias = "interactive")]
     pub stdin: bool,
     /// Kill the command after this time, such as 90s or 90m; at most 24h, or 5m with --buffered [default: 5m]
@@ -35,12 +35,8 @@ impl CommandOptions {
     }
 
     /// Refuses combinations that the service does not support, before anything is created.
-    pub fn check(&self, input_is_raw: bool) -> anyhow::Result<()> {
+    pub fn check(&self) -> anyhow::Result<()> {
         ensure!(!(self.buffered && self.is_long()), "--timeout is at most 5m with --buffered");
-        ensure!(
-            !(self.buffered && input_is_raw),
-            "--buffered accepts only text of up to 15 MiB on standard input; run without --buffered"
-        );
         Ok(())
     }
 }
@@ -63,9 +59,9 @@ mod tests {
         for (text, is_long) in [("1ms", false), ("5m", false), ("301s", true), ("24h", true)] {
             let mut running =
                 CommandOptions { timeout: Some(limit(text).unwrap()), ..CommandOptions::default() };
-            assert_eq!((running.is_long(), running.check(true).is_ok()), (is_long, true), "{text}");
+            assert_eq!((running.is_long(), running.check().is_ok()), (is_long, true), "{text}");
             running.buffered = true;
-            assert_eq!((running.check(false).is_ok(), running.check(true).is_ok()), (!is_long, false));
+            assert_eq!(running.check().is_ok(), !is_long);
         }
         for text in ["0", "0ms", "25h"] {
             assert!(limit(text).is_err(), "{text}");

@@ -12,8 +12,8 @@ use anyhow::Result;
 use futures_util::future::{Either, select};
 use sandboxd_client::{Detached, Execute, SandboxState};
 
-use super::follow::{follow_detached, print_stream};
-use super::input::Raw;
+use super::follow::print_detached;
+use super::input::StreamedInput;
 use crate::cli::BUFFERED_MAX;
 use crate::interrupt::{EXIT_CODE_SIGINT, Interrupt};
 use crate::output::{self, OutputFormat};
@@ -32,14 +32,14 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Input is sent meanwhile.
 pub async fn run_detached(
     execute: Execute,
-    raw: Option<Raw>,
+    input: Option<StreamedInput>,
     format: OutputFormat,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
     let command = execute.reader_timeout(READER_TIMEOUT).detached().await?;
     interrupt.is_handled();
     let code = tokio::select! {
-        code = follow_with_input(&command, raw, format) => code,
+        code = follow_with_input(&command, input, format) => code,
         never = tell_pauses(&command) => match never {},
         code = forward_interrupt(&command, interrupt) => {
             cancel(&command).await;
@@ -53,16 +53,21 @@ pub async fn run_detached(
 }
 
 /// Follows the command to its end, even if it has not read all its input.
-async fn follow_with_input(command: &Detached, raw: Option<Raw>, format: OutputFormat) -> Result<ExitCode> {
-    let printing = std::pin::pin!(print_stream(follow_detached(command, format), format));
-    let Some(raw) = raw else { return printing.await };
-    match select(printing, std::pin::pin!(raw.write_stdin(command))).await {
-        Either::Left((code, _)) => code,
+async fn follow_with_input(
+    command: &Detached,
+    input: Option<StreamedInput>,
+    format: OutputFormat,
+) -> Result<ExitCode> {
+    let printing = std::pin::pin!(print_detached(command, format));
+    let Some(input) = input else { return printing.await?.complete() };
+    let printed = match select(printing, std::pin::pin!(input.write_stdin(command))).await {
+        Either::Left((printed, _)) => printed,
         Either::Right((sent, printing)) => {
             sent?;
             printing.await
         }
-    }
+    };
+    printed?.complete()
 }
 
 /// Says when the sandbox is paused, such as for lack of disk space: the command then waits, and its time limit does not run.

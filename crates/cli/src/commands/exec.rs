@@ -10,7 +10,7 @@ use serde_json::json;
 use super::command_line;
 use super::detached::{TIMEOUT, cancel, run_detached};
 use super::follow::{follow, with_input};
-use super::input::Input;
+use super::input::{Input, ended};
 use super::session::{self, TerminalOptions};
 use super::variables::variables;
 use crate::cli::ExecArguments;
@@ -39,13 +39,14 @@ pub async fn exec(client: &Client, format: OutputFormat, arguments: ExecArgument
         input = Input::read(running) => input?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     };
-    running.check(input.is_raw())?;
+    running.check()?;
     if arguments.detach {
-        let (execute, raw) = with_input(execute, running, input);
+        let (execute, streamed) = with_input(execute, running, input);
         let started = execute.detached().await?;
-        if let Some(raw) = raw {
+        if let Some(streamed) = streamed {
             let sent = tokio::select! {
-                sent = raw.write_stdin(&started) => sent.map(|()| None),
+                sent = streamed.write_stdin(&started) => sent.map(|()| None),
+                () = ended(&started) => Ok(None),
                 code = interrupt.first() => Ok(Some(ExitCode::from(code))),
             };
             // Otherwise the command would wait for the rest of its input, and its execution id was not printed.
@@ -59,11 +60,11 @@ pub async fn exec(client: &Client, format: OutputFormat, arguments: ExecArgument
         let ids = json!({ "executionId": started.id(), "sandboxId": started.sandbox().id() });
         return format.print_id(&ids, started.id());
     }
-    let (execute, raw) = with_input(execute.timeout(TIMEOUT), running, input);
+    let (execute, streamed) = with_input(execute.timeout(TIMEOUT), running, input);
     if running.buffered {
         return follow(execute, running, format, &interrupt).await;
     }
-    run_detached(execute, raw, format, &interrupt).await
+    run_detached(execute, streamed, format, &interrupt).await
 }
 
 /// Runs the command on a terminal in the sandbox, which passes on all input.

@@ -1,24 +1,22 @@
 //! Runs a command within one request, prints its output, and returns its exit code. Called by `run` and `exec`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use base::SetSome;
+use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
-use sandboxd_client::{Detached, Execute, Following, Output};
+use sandboxd_client::{Detached, Execute, Output};
 use serde_json::{Value, json};
 
-use super::end::{self, CommandEnd};
-use super::input::{Input, Raw};
+use super::end;
+use super::input::{Input, StreamedInput};
 use crate::cli::CommandOptions;
-use crate::failure::SBX_FAILURE;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat, note};
 
 const BUFFER: usize = 64 << 10;
-const REPLACED: &str =
-    "sbx: the output has U+FFFD, which replaces bytes that are not UTF-8; 'sbx cp' copies files unchanged";
 
 /// Runs the command. A slow reader of the output slows the command, so no output is lost. On Ctrl-C the request is
 /// dropped, and the service kills the command.
@@ -32,8 +30,13 @@ pub async fn follow(
         if running.buffered {
             run_buffered(execute, format).await
         } else {
-            let execute = if format == OutputFormat::Plain { execute.with_line_ends() } else { execute };
-            print_stream(execute.stream().await?, format).await
+            let printed = match format {
+                OutputFormat::Plain => {
+                    print_stream(execute.stream_bytes().await?, Printer::print_bytes).await
+                }
+                OutputFormat::Json => print_stream(execute.stream().await?, Printer::print_json).await,
+            };
+            printed?.complete()
         }
     };
     tokio::select! {
@@ -43,39 +46,62 @@ pub async fn follow(
 }
 
 /// Sets input and time limit. Returns the input that must be sent while the command runs.
-pub fn with_input(mut execute: Execute, running: &CommandOptions, input: Input) -> (Execute, Option<Raw>) {
-    execute = execute.set_some(running.timeout, Execute::timeout);
-    input.add_to(execute)
+pub fn with_input(
+    execute: Execute,
+    running: &CommandOptions,
+    input: Input,
+) -> (Execute, Option<StreamedInput>) {
+    input.add_to(execute.set_some(running.timeout, Execute::timeout))
 }
 
 async fn run_buffered(execute: Execute, format: OutputFormat) -> Result<ExitCode> {
-    let result = execute.killed_on_drop().await?;
-    match format {
-        OutputFormat::Json => output::json(&result)?,
-        OutputFormat::Plain => {
-            io::stderr().write_all(result.stderr.as_bytes())?;
-            output::text(&result.stdout)?;
+    let execute = execute.killed_on_drop();
+    let result = match format {
+        OutputFormat::Json => {
+            let result = execute.await?;
+            output::json(&result)?;
+            result
         }
-    }
-    let code = end::report((&result).into());
-    let is_replaced = format == OutputFormat::Plain && has_replaced_bytes(&result.stdout);
-    Ok(if is_replaced { report_replaced(code) } else { code })
+        OutputFormat::Plain => {
+            let output = execute.bytes().await?;
+            io::stderr().write_all(&output.stderr)?;
+            output::bytes(&output.stdout)?;
+            output.result
+        }
+    };
+    Ok(end::report((&result).into()))
 }
 
-/// The output stream of a detached command in an output format.
-pub fn follow_detached(command: &Detached, format: OutputFormat) -> Following {
+/// Prints the output of a detached command to its end.
+pub async fn print_detached(command: &Detached, format: OutputFormat) -> Result<Printed> {
     match format {
-        OutputFormat::Plain => command.follow_with_line_ends(),
-        OutputFormat::Json => command.follow(),
+        OutputFormat::Plain => print_stream(command.follow_bytes(), Printer::print_bytes).await,
+        OutputFormat::Json => print_stream(command.follow(), Printer::print_json).await,
     }
 }
 
-/// Prints the stream to its end and returns the exit code.
-pub async fn print_stream(
-    mut stream: impl Stream<Item = Result<Output, sandboxd_client::Error>> + Unpin,
-    format: OutputFormat,
-) -> Result<ExitCode> {
-    let mut printer = Printer::new(format);
+/// An output that was printed.
+pub struct Printed {
+    /// The exit code of the command.
+    pub code: ExitCode,
+    /// Some output was dropped by the service.
+    is_incomplete: bool,
+}
+
+impl Printed {
+    /// The exit code, if no output is missing.
+    pub fn complete(self) -> Result<ExitCode> {
+        ensure!(!self.is_incomplete, "part of the output was lost; it is no longer stored");
+        Ok(self.code)
+    }
+}
+
+/// Prints the stream to its end.
+async fn print_stream<T>(
+    mut stream: impl Stream<Item = Result<Output<T>, sandboxd_client::Error>> + Unpin,
+    print: impl Fn(&mut Printer, &Output<T>) -> Result<()>,
+) -> Result<Printed> {
+    let mut printer = Printer::new();
     loop {
         // Flushes only when no event is available, so that many events share one write.
         let event = match stream.next().now_or_never() {
@@ -86,79 +112,59 @@ pub async fn print_stream(
             }
         };
         let event = event.context("the output ended before the command did")??;
-        printer.print(&event)?;
-        if let Output::Done(done) = event {
-            printer.flush()?;
-            ensure!(!printer.is_incomplete, "part of the output was lost; it is no longer stored");
-            return Ok(printer.end((&done).into()));
+        print(&mut printer, &event)?;
+        match event {
+            Output::Dropped(_) => printer.is_incomplete = true,
+            Output::Done(done) => {
+                printer.flush()?;
+                let is_incomplete = printer.is_incomplete;
+                return Ok(Printed { code: end::report((&done).into()), is_incomplete });
+            }
+            Output::Stdout(_) | Output::Stderr(_) => {}
         }
     }
 }
 
 /// Prints to standard output and standard error.
-pub struct Printer {
+struct Printer {
     out: io::BufWriter<io::Stdout>,
-    format: OutputFormat,
-    /// Some output was dropped by the service.
     is_incomplete: bool,
-    /// Standard output is a file or a pipe, and has U+FFFD, which the service prints in place of bytes that are not UTF-8.
-    is_replaced: bool,
 }
 
 impl Printer {
-    /// A printer to the standard streams of sbx.
-    pub fn new(format: OutputFormat) -> Self {
-        let out = io::BufWriter::with_capacity(BUFFER, io::stdout());
-        Self { out, format, is_incomplete: false, is_replaced: false }
+    fn new() -> Self {
+        Self { out: io::BufWriter::with_capacity(BUFFER, io::stdout()), is_incomplete: false }
     }
 
-    /// Prints an event of the output. Standard output is buffered until the next flush.
-    pub fn print(&mut self, event: &Output) -> Result<()> {
-        self.is_incomplete |= matches!(event, Output::Dropped(_));
-        match (self.format, event) {
-            (OutputFormat::Json, event) => writeln!(self.out, "{}", as_json(event)?)?,
-            (OutputFormat::Plain, Output::Stdout(piece)) => {
-                self.is_replaced |= has_replaced_bytes(piece);
-                self.out.write_all(piece.as_bytes())?;
-            }
-            (OutputFormat::Plain, Output::Stderr(piece)) => {
+    /// Prints an event of the output as the command wrote it. Standard output is buffered until the next flush.
+    fn print_bytes(&mut self, event: &Output<Bytes>) -> Result<()> {
+        match event {
+            Output::Stdout(bytes) => self.out.write_all(bytes)?,
+            Output::Stderr(bytes) => {
                 // Keeps the order if both streams are the same terminal.
                 self.flush()?;
-                io::stderr().write_all(piece.as_bytes())?;
+                io::stderr().write_all(bytes)?;
             }
-            (OutputFormat::Plain, Output::Dropped(bytes)) => {
+            Output::Dropped(count) => {
                 self.flush()?;
-                note(&format!("sbx: {bytes} bytes of output were dropped"));
+                note(&format!("sbx: {count} bytes of output were dropped"));
             }
-            (OutputFormat::Plain, Output::Done(_)) => {}
+            Output::Done(_) => {}
         }
         Ok(())
     }
 
-    /// Says how the command ended, and whether its output has replaced bytes. Returns the exit code.
-    pub fn end(&self, end: CommandEnd<'_>) -> ExitCode {
-        let code = end::report(end);
-        if self.is_replaced { report_replaced(code) } else { code }
+    /// Prints an event as a line of JSON.
+    fn print_json(&mut self, event: &Output) -> Result<()> {
+        Ok(writeln!(self.out, "{}", as_json(event)?)?)
     }
 
     /// Writes what is buffered for standard output.
-    pub fn flush(&mut self) -> Result<()> {
+    fn flush(&mut self) -> Result<()> {
         self.out.flush()?;
         // `io::stdout` buffers incomplete lines.
         Ok(io::stdout().flush()?)
     }
-}
-
-/// Says that the output has replaced bytes. Returns the exit code: 125 if the command succeeded, because a script would go on with a
-/// damaged file.
-pub fn report_replaced(code: ExitCode) -> ExitCode {
-    note(REPLACED);
-    if code == ExitCode::SUCCESS { ExitCode::from(SBX_FAILURE) } else { code }
-}
-
-/// Whether a file or a pipe gets text in which bytes may have been replaced.
-pub fn has_replaced_bytes(output: &str) -> bool {
-    output.contains(char::REPLACEMENT_CHARACTER) && !io::stdout().is_terminal()
 }
 
 fn as_json(event: &Output) -> Result<Value> {
@@ -172,15 +178,4 @@ fn as_json(event: &Output) -> Result<Value> {
             value
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn replaced_bytes_are_a_failure_unless_the_command_failed() {
-        assert_eq!(report_replaced(ExitCode::SUCCESS), ExitCode::from(SBX_FAILURE));
-        assert_eq!(report_replaced(ExitCode::from(3)), ExitCode::from(3));
-    }
 }

@@ -1,79 +1,85 @@
 //! Standard input of a command, with `-i`. Called by `run` and `exec`.
 //!
-//! Short text is sent with the request. Binary or longer input is sent in chunks while the command runs.
+//! It is passed on as it comes, while the command runs. Only a buffered command gets it with its request.
+//!
+//! A request takes the input that comes without a pause. So a dialogue needs few requests, of which the service limits the number, no
+//! request waits for input that does not come, and a connection that is lost during a pause loses nothing.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use futures_util::stream::{Stream, unfold};
 use sandboxd_client::{Code, Detached, Execute};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::cli::CommandOptions;
 
 /// The service's limit of a request body, minus a margin.
 const MAX_TEXT_BYTES: usize = 15 << 20;
-/// Size of one write to the command. The service limits the number of writes a minute, so one takes all that has been read.
-const WRITE_BYTES: usize = 8 << 20;
 /// Size of one read; the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;
-/// Chunks to read ahead: those of one write.
-const READ_AHEAD: usize = WRITE_BYTES / READ_BYTES;
+/// Chunks to read ahead.
+const READ_AHEAD: usize = 16;
+/// The pause after which a request ends.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest time of a request, because the service refuses one that brings little for long.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// Number of checks whether the command has stopped reading.
 const END_CHECKS: u32 = 20;
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often to look whether a command has ended whose output nobody follows.
+const END_INTERVAL: Duration = Duration::from_secs(2);
+
+type Chunk = io::Result<Vec<u8>>;
 
 /// Standard input.
 pub enum Input {
     None,
     /// The whole input, sent with the request.
     Text(String),
-    Raw(Raw),
+    Streamed,
 }
 
 /// Input to send while the command runs.
-pub struct Raw {
-    /// The bytes read so far.
-    prefix: Vec<u8>,
-    /// Standard input may have more.
-    has_more: bool,
-}
+pub struct StreamedInput(());
 
 impl Input {
-    /// Reads standard input, to its end if it is text. This may take long, so it precedes everything with a time limit.
+    /// The input as the options ask for it. Reads that of a buffered command. This may take long, so it precedes everything with a time
+    /// limit.
     pub async fn read(running: &CommandOptions) -> Result<Self> {
-        if !running.stdin {
-            return Ok(Self::None);
+        match (running.stdin, running.buffered) {
+            (false, _) => Ok(Self::None),
+            (true, false) => Ok(Self::Streamed),
+            (true, true) => {
+                // A thread, because a read from a terminal cannot be cancelled.
+                let read = tokio::task::spawn_blocking(|| read_text(&mut io::stdin().lock()));
+                read.await.context("cannot read standard input")?.map(Self::Text)
+            }
         }
-        // A thread, because a read from a terminal cannot be cancelled.
-        let read = tokio::task::spawn_blocking(|| read_prefix(&mut io::stdin().lock())).await;
-        read.context("cannot read standard input")?.context("cannot read standard input")
-    }
-
-    /// Whether it must be sent while the command runs.
-    pub fn is_raw(&self) -> bool {
-        matches!(self, Self::Raw(_))
     }
 
     /// Adds the input to the request. Returns what must be sent while the command runs.
-    pub fn add_to(self, execute: Execute) -> (Execute, Option<Raw>) {
+    pub fn add_to(self, execute: Execute) -> (Execute, Option<StreamedInput>) {
         match self {
             Self::None => (execute, None),
             Self::Text(text) => (execute.stdin(text), None),
-            Self::Raw(raw) => (execute.open_stdin(), Some(raw)),
+            Self::Streamed => (execute.open_stdin(), Some(StreamedInput(()))),
         }
     }
 }
 
-fn read_prefix(from: &mut impl Read) -> io::Result<Input> {
-    let mut prefix = Vec::new();
-    from.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut prefix)?;
-    let has_more = prefix.len() > MAX_TEXT_BYTES;
-    Ok(match String::from_utf8(prefix) {
-        Ok(text) if !has_more && fits(&text) => Input::Text(text),
-        Ok(text) => Input::Raw(Raw { prefix: text.into_bytes(), has_more }),
-        Err(error) => Input::Raw(Raw { prefix: error.into_bytes(), has_more }),
-    })
+fn read_text(from: &mut impl Read) -> Result<String> {
+    let mut bytes = Vec::new();
+    let read = from.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.context("cannot read standard input")?;
+    match String::from_utf8(bytes) {
+        Ok(text) if fits(&text) => Ok(text),
+        _ => bail!("--buffered accepts only text of up to 15 MiB on standard input; run without --buffered"),
+    }
 }
 
 /// Whether the text fits as JSON, which needs up to six bytes per byte.
@@ -81,46 +87,46 @@ fn fits(text: &str) -> bool {
     serde_json::to_vec(text).is_ok_and(|json| json.len() <= MAX_TEXT_BYTES)
 }
 
-impl Raw {
+impl StreamedInput {
     /// Sends all input and closes standard input of the command. It is not a failure if the command stops reading or ends.
     pub async fn write_stdin(self, command: &Detached) -> Result<()> {
-        let Err(error) = self.send_all(command).await else { return Ok(()) };
-        match error.downcast_ref::<sandboxd_client::Error>().map(sandboxd_client::Error::code) {
-            Some(Code::ExecutionEnded | Code::StdinClosed) => Ok(()),
-            Some(_) if has_stopped_reading(command).await => Ok(()),
-            _ => Err(error.context("cannot send standard input")),
+        let Err(error) = send_all(command).await else { return Ok(()) };
+        match error.code() {
+            Code::ExecutionEnded | Code::StdinClosed => Ok(()),
+            _ if has_stopped_reading(command).await => Ok(()),
+            _ => Err(error).context("cannot send standard input"),
         }
-    }
-
-    async fn send_all(self, command: &Detached) -> Result<()> {
-        for chunk in self.prefix.chunks(WRITE_BYTES) {
-            command.write_patiently(chunk.to_vec()).await?;
-        }
-        if self.has_more {
-            let (sender, mut chunks) = mpsc::channel(READ_AHEAD);
-            // A thread for the same reason. It may outlive the command; its last chunk is then discarded.
-            std::thread::spawn(move || forward_chunks(&mut io::stdin().lock(), &sender));
-            while let Some(chunk) = chunks.recv().await {
-                let (bytes, failed) = gathered(chunk?, &mut chunks);
-                command.write_patiently(bytes).await?;
-                failed?;
-            }
-        }
-        Ok(command.close_stdin().await?)
     }
 }
 
-/// The chunk and those after it that have been read already, and a failure to read more.
-fn gathered(first: Vec<u8>, chunks: &mut mpsc::Receiver<io::Result<Vec<u8>>>) -> (Vec<u8>, io::Result<()>) {
-    let mut bytes = first;
-    while bytes.len() < WRITE_BYTES {
-        match chunks.try_recv() {
-            Ok(Ok(chunk)) => bytes.extend_from_slice(&chunk),
-            Ok(Err(error)) => return (bytes, Err(error)),
-            Err(_) => break,
-        }
+async fn send_all(command: &Detached) -> Result<(), sandboxd_client::Error> {
+    let (sender, chunks) = mpsc::channel(READ_AHEAD);
+    // A thread, because a read cannot be cancelled. It may outlive the command; its last chunk is then discarded.
+    std::thread::spawn(move || forward_chunks(&mut io::stdin().lock(), &sender));
+    let chunks = Arc::new(Mutex::new(chunks));
+    loop {
+        let first = chunks.lock().await.recv().await;
+        let Some(first) = first else { return command.close_stdin().await };
+        command.write_stream(without_pause(first, Arc::clone(&chunks))).await?;
     }
-    (bytes, Ok(()))
+}
+
+/// The chunks of one request: the first one and those that follow it without a pause.
+fn without_pause(
+    first: Chunk,
+    chunks: Arc<Mutex<mpsc::Receiver<Chunk>>>,
+) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    let end = Instant::now() + REQUEST_TIME;
+    unfold((Some(first), chunks), move |(first, chunks)| async move {
+        let chunk = match first {
+            Some(first) => first,
+            None => {
+                let next = async { chunks.lock().await.recv().await };
+                timeout_at(end.min(Instant::now() + PAUSE), next).await.ok()??
+            }
+        };
+        Some((chunk.map(Bytes::from), (None, chunks)))
+    })
 }
 
 /// Whether the command has ended or closed its input. Checks repeatedly, because a write fails a moment before the
@@ -129,24 +135,35 @@ async fn has_stopped_reading(command: &Detached) -> bool {
     for _ in 0..END_CHECKS {
         match command.status().await {
             Ok(view) if view.ended_at.is_some() || !view.stdin_open => return true,
-            Ok(_) => tokio::time::sleep(CHECK_INTERVAL).await,
+            Ok(_) => sleep(CHECK_INTERVAL).await,
             Err(_) => return false,
         }
     }
     false
 }
 
+/// Returns when the command has ended. Its output is not followed, because output that was read is not stored.
+pub async fn ended(command: &Detached) {
+    loop {
+        sleep(END_INTERVAL).await;
+        if command.status().await.is_ok_and(|view| view.ended_at.is_some()) {
+            return;
+        }
+    }
+}
+
 /// Forwards input in chunks.
-fn forward_chunks(from: &mut impl Read, sender: &mpsc::Sender<io::Result<Vec<u8>>>) {
+fn forward_chunks(from: &mut impl Read, sender: &mpsc::Sender<Chunk>) {
     let mut chunk = vec![0; READ_BYTES];
     loop {
-        let sent = match from.read(&mut chunk) {
+        let read = match from.read(&mut chunk) {
             Ok(0) => return,
-            Ok(count) => sender.blocking_send(Ok(chunk[..count].to_vec())),
+            Ok(count) => Ok(chunk[..count].to_vec()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => sender.blocking_send(Err(error)),
+            Err(error) => Err(error),
         };
-        if sent.is_err() {
+        let is_last = read.is_err();
+        if sender.blocking_send(read).is_err() || is_last {
             return;
         }
     }
@@ -154,33 +171,26 @@ fn forward_chunks(from: &mut impl Read, sender: &mpsc::Sender<io::Result<Vec<u8>
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use futures_util::StreamExt;
 
-    fn prefix(bytes: &[u8]) -> (Input, usize) {
-        let mut rest = bytes;
-        (read_prefix(&mut rest).unwrap(), rest.len())
-    }
+    use super::*;
 
     #[test]
     fn only_text_that_fits_is_sent_with_the_request() {
-        assert!(matches!(prefix(b"text"), (Input::Text(text), 0) if text == "text"));
-        assert!(matches!(prefix(b""), (Input::Text(_), 0)));
-        assert!(
-            matches!(prefix(b"\xff"), (Input::Raw(Raw { prefix, has_more: false }), 0) if prefix == b"\xff")
-        );
+        let text = |bytes: &[u8]| read_text(&mut &*bytes).ok();
+        assert_eq!(text(b"text").as_deref(), Some("text"));
+        assert_eq!(text(b"").as_deref(), Some(""));
+        assert_eq!(text(b"\xff"), None);
         // As JSON with quotes it is two bytes too long.
-        let long = vec![b'x'; MAX_TEXT_BYTES];
-        assert!(matches!(prefix(&long[2..]), (Input::Text(_), 0)));
-        assert!(matches!(prefix(&long), (Input::Raw(Raw { has_more: false, .. }), 0)));
+        let long = vec![b'x'; MAX_TEXT_BYTES + 10];
+        assert!(text(&long[..MAX_TEXT_BYTES - 2]).is_some());
+        assert!(text(&long[..MAX_TEXT_BYTES]).is_none() && text(&long).is_none());
         // As JSON each newline is two bytes.
-        assert!(matches!(prefix(&b"\n".repeat(MAX_TEXT_BYTES / 2)), (Input::Raw(_), 0)));
-        let longer = vec![b'x'; MAX_TEXT_BYTES + 10];
-        let (Input::Raw(raw), 9) = prefix(&longer) else { panic!() };
-        assert!(raw.has_more && raw.prefix.len() == MAX_TEXT_BYTES + 1);
+        assert!(text(&b"\n".repeat(MAX_TEXT_BYTES / 2)).is_none());
     }
 
     #[test]
-    fn the_rest_is_forwarded_in_chunks() {
+    fn input_is_forwarded_in_chunks() {
         let (sender, mut chunks) = mpsc::channel(8);
         forward_chunks(&mut vec![7; READ_BYTES + 1].as_slice(), &sender);
         drop(sender);
@@ -188,17 +198,26 @@ mod tests {
         assert_eq!([next(), next(), next()], [Some(READ_BYTES), Some(1), None]);
     }
 
-    #[test]
-    fn what_has_been_read_is_one_write() {
-        let (sender, mut chunks) = mpsc::channel(READ_AHEAD + 2);
-        let send = |chunk| sender.try_send(chunk).unwrap();
-        assert!(matches!(gathered(vec![1], &mut chunks), (bytes, Ok(())) if bytes == [1]));
-        send(Ok(vec![2, 3]));
-        send(Err(io::Error::other("broken")));
-        assert!(matches!(gathered(vec![1], &mut chunks), (bytes, Err(_)) if bytes == [1, 2, 3]));
-        for _ in 0..=READ_AHEAD {
-            send(Ok(vec![0; READ_BYTES]));
-        }
-        assert_eq!(gathered(vec![0; READ_BYTES], &mut chunks).0.len(), WRITE_BYTES);
+    #[tokio::test(start_paused = true)]
+    async fn a_request_ends_at_a_pause_at_the_end_and_after_a_while() {
+        let (sender, chunks) = mpsc::channel(8);
+        let chunks = Arc::new(Mutex::new(chunks));
+        let request = |first| without_pause(Ok(vec![first]), Arc::clone(&chunks)).map(Result::unwrap);
+        sender.send(Ok(vec![2, 3])).await.unwrap();
+        let began = Instant::now();
+        assert_eq!(request(1).collect::<Vec<_>>().await, [&[1][..], &[2, 3]]);
+        assert_eq!(began.elapsed(), PAUSE);
+        let trickling = tokio::spawn(async move {
+            for _ in 0..20 {
+                sleep(PAUSE / 2).await;
+                sender.send(Ok(vec![0])).await.unwrap();
+            }
+        });
+        let began = Instant::now();
+        assert!(request(1).count().await < 20);
+        assert_eq!(began.elapsed(), REQUEST_TIME);
+        while chunks.lock().await.recv().await.is_some() {}
+        trickling.await.unwrap();
+        assert_eq!(request(1).count().await, 1);
     }
 }

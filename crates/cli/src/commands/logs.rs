@@ -4,10 +4,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use futures_util::StreamExt;
-use sandboxd_client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Output, Sandbox};
+use sandboxd_client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Sandbox};
 
-use super::follow::{Printer, follow_detached, has_replaced_bytes, report_replaced};
+use super::follow::print_detached;
 use crate::cli::LogsArguments;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat};
@@ -29,7 +28,7 @@ pub async fn logs(client: &Client, format: OutputFormat, arguments: &LogsArgumen
     if arguments.follow {
         let interrupt = Interrupt::listen()?;
         return tokio::select! {
-            done = follow(&execution, format) => done,
+            printed = print_detached(&execution, format) => Ok(printed?.code),
             code = interrupt.first() => Ok(ExitCode::from(code)),
         };
     }
@@ -53,19 +52,17 @@ async fn newest(sandbox: &Sandbox) -> Result<Detached> {
 }
 
 async fn print(execution: &Detached) -> Result<ExitCode> {
-    let mut output = execution.output().await?;
-    let mut is_replaced = false;
+    let mut output = execution.output_bytes(None).await?;
     loop {
-        if output.dropped {
+        if output.result.dropped {
             output::note("sbx: part of the output was dropped");
         }
-        io::stderr().write_all(output.stderr.as_bytes())?;
-        output::text(&output.stdout)?;
-        is_replaced |= has_replaced_bytes(&output.stdout);
-        if !output.more {
-            return Ok(if is_replaced { report_replaced(ExitCode::SUCCESS) } else { ExitCode::SUCCESS });
+        io::stderr().write_all(&output.stderr)?;
+        output::bytes(&output.stdout)?;
+        if !output.result.more {
+            return Ok(ExitCode::SUCCESS);
         }
-        output = execution.output_after(&output.next).await?;
+        output = execution.output_bytes(Some(&output.result.next)).await?;
     }
 }
 
@@ -80,20 +77,6 @@ async fn all_output(execution: &Detached) -> Result<ExecutionOutput> {
         (all.next, all.more, all.state) = (page.next, page.more, page.state);
     }
     Ok(all)
-}
-
-/// Follows the output to the end of the command. Returns the exit code of the command, as `exec` does.
-async fn follow(execution: &Detached, format: OutputFormat) -> Result<ExitCode> {
-    let (mut printer, mut output) = (Printer::new(format), follow_detached(execution, format));
-    while let Some(event) = output.next().await {
-        let event = event?;
-        printer.print(&event)?;
-        printer.flush()?;
-        if let Output::Done(done) = &event {
-            return Ok(printer.end(done.into()));
-        }
-    }
-    bail!("the output ended before the command did")
 }
 
 async fn list(sandbox: &Sandbox, format: OutputFormat) -> Result<ExitCode> {

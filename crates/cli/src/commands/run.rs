@@ -41,7 +41,7 @@ pub async fn run(client: &Client, format: OutputFormat, arguments: RunArguments)
         input = read_input(&arguments) => input?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     };
-    arguments.running.check(input.is_raw())?;
+    arguments.running.check()?;
     let lifetime = lifetime(&arguments);
     let request = |client: &Client, image: &str| {
         let create = command_line::create_request(client, image, &arguments.new, &env);
@@ -93,12 +93,12 @@ async fn run_in(
     }
     let execute = sandbox.execute(command_line::bash_command(&arguments.command)).timeout(TIMEOUT);
     let running = &arguments.running;
-    let (execute, raw) = with_input(execute, running, input);
+    let (execute, streamed) = with_input(execute, running, input);
     // A detached execution can send Ctrl-C to the command, which a user on a terminal expects; one request loses no
     // output, which matters for a file or pipe. Streamed input and long time limits require a detached execution.
-    let detached = std::io::stdout().is_terminal() || raw.is_some() || running.is_long();
+    let detached = std::io::stdout().is_terminal() || streamed.is_some() || running.is_long();
     let code = if detached && !running.buffered {
-        run_detached(execute, raw, format, interrupt).await?
+        run_detached(execute, streamed, format, interrupt).await?
     } else {
         follow(execute, running, format, interrupt).await?
     };

@@ -1,13 +1,16 @@
 //! Detached executions: starting, inspecting, writing to, and ending them.
 
+use std::io;
+use std::mem::take;
 use std::time::Duration;
 
 use api::{DetachedBody, ExecutionId, ExecutionOutput, ExecutionView, SignalBody, StdinWritten};
 use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
 use hyper::Method;
 
 use crate::execution::execute::Execute;
-use crate::execution::stream::Output;
+use crate::execution::stream::{Output, OutputBytes};
 use crate::millis::ms;
 use crate::pager::{LARGEST_PAGE, Page, PageRange, PagedQuery, Pager};
 use crate::sandbox::Sandbox;
@@ -244,6 +247,25 @@ impl Detached {
         request(&self.sandbox, ApiCall::get(self.path(&format!("/output?after={}", encoded(offset))))).await
     }
 
+    /// Returns the exact bytes of the output so far, or of that after an offset, also if they are not UTF-8.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
+    /// let command = sandbox.start("echo hi").await?;
+    /// command.wait().await?;
+    /// let output = command.output_bytes(None).await?;
+    /// assert_eq!(&output.stdout[..], b"hi\n");
+    /// assert!(command.output_bytes(Some(&output.result.next)).await?.stdout.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub async fn output_bytes(&self, offset: Option<&str>) -> Result<OutputBytes<ExecutionOutput>> {
+        let after = offset.map(|offset| format!("&after={}", encoded(offset))).unwrap_or_default();
+        let path = self.path(&format!("/output?encoding=base64{after}"));
+        let mut output: ExecutionOutput = request(&self.sandbox, ApiCall::get(path)).await?;
+        let texts = [take(&mut output.stdout), take(&mut output.stderr)];
+        OutputBytes::new(texts, output.encoding, output)
+    }
+
     /// Waits until the command ends, reconnecting when a connection is lost.
     ///
     /// ```
@@ -275,19 +297,24 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn write(&self, bytes: impl Into<Bytes>) -> Result<()> {
-        self.written("/stdin", bytes.into(), None).await
+        self.written("/stdin", Payload::Whole(bytes.into()), None).await
     }
 
-    /// Like [`write`](Self::write), but without a timeout: waits until the command has read the input or ended.
+    /// Writes chunks to standard input as they come, in one request, and returns when the command has taken all of them. Waits as long as
+    /// the command does not read. The service refuses a request whose chunks come too slowly for long.
     ///
     /// ```
     /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
-    /// cat.write_patiently(vec![0xff; 100]).await?;
+    /// let chunks = futures_util::stream::iter([Ok("one\n".into()), Ok("two\n".into())]);
+    /// cat.write_stream(chunks).await?;
     /// # Ok(()) });
     /// ```
-    pub async fn write_patiently(&self, bytes: impl Into<Bytes>) -> Result<()> {
-        self.written("/stdin", bytes.into(), Some(LONGEST)).await
+    pub async fn write_stream(
+        &self,
+        chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> Result<()> {
+        self.written("/stdin", Payload::once(chunks.boxed()), Some(LONGEST)).await
     }
 
     /// Closes standard input.
@@ -302,12 +329,12 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn close_stdin(&self) -> Result<()> {
-        self.written("/stdin?close=true", Bytes::new(), None).await
+        self.written("/stdin?close=true", Payload::Whole(Bytes::new()), None).await
     }
 
-    async fn written(&self, what: &str, bytes: Bytes, limit: Option<Duration>) -> Result<()> {
+    async fn written(&self, what: &str, content: Payload, limit: Option<Duration>) -> Result<()> {
         let mut call = ApiCall::new(Method::POST, self.path(what), Safety::OnlyUnstarted)
-            .payload(Payload::Whole(bytes), "application/octet-stream");
+            .payload(content, "application/octet-stream");
         if let Some(limit) = limit {
             call = call.timeout(limit);
         }

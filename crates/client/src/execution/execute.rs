@@ -1,13 +1,15 @@
 //! Running commands, with buffered or streamed output.
 
+use std::mem::{replace, take};
 use std::time::Duration;
 
 use api::{EventKind, ExecuteBody, ExecutionResult};
+use bytes::Bytes;
 use hyper::Method;
 
 use crate::Result;
 use crate::execution::exec_events::{completed, failed, truncated};
-use crate::execution::stream::{LineEnds, OutputStream};
+use crate::execution::stream::{BYTES, LINES, LINES_WITH_ENDS, OutputBytes, OutputForm, OutputStream};
 use crate::ids;
 use crate::millis::ms;
 use crate::sandbox::Sandbox;
@@ -49,7 +51,7 @@ pub struct Execute {
     body: ExecuteBody,
     pub(crate) open_stdin: bool,
     pub(crate) reader_timeout: Option<Duration>,
-    line_ends: LineEnds,
+    form: OutputForm<String>,
     key: IdempotencyKey,
 }
 
@@ -62,8 +64,8 @@ enum IdempotencyKey {
 impl Execute {
     fn new(sandbox: Sandbox, command: String) -> Self {
         let body = ExecuteBody { command, ..ExecuteBody::default() };
-        let (open_stdin, reader_timeout, line_ends) = (false, None, LineEnds::Removed);
-        Self { sandbox, body, open_stdin, reader_timeout, line_ends, key: IdempotencyKey::Generated }
+        let (open_stdin, reader_timeout, form) = (false, None, LINES);
+        Self { sandbox, body, open_stdin, reader_timeout, form, key: IdempotencyKey::Generated }
     }
 
     /// The sandbox, the request body and the idempotency key, for the other ways to run it.
@@ -178,7 +180,7 @@ impl Execute {
     }
 
     /// Keeps line ends in the [stream](Self::stream): `\n`, `\r\n`, or none for a part of a long line and for a last line without one.
-    /// The concatenation is the output as written, with U+FFFD for bytes that are not UTF-8.
+    /// The concatenation is the output as written, with U+FFFD for bytes that are not UTF-8; [`stream_bytes`](Self::stream_bytes) has them.
     ///
     /// ```
     /// # sandboxd::testing::with_sandbox(async |sandbox| {
@@ -190,7 +192,7 @@ impl Execute {
     /// # Ok(()) });
     /// ```
     pub fn with_line_ends(mut self) -> Self {
-        self.line_ends = LineEnds::Kept;
+        self.form = LINES_WITH_ENDS;
         self
     }
 
@@ -211,28 +213,69 @@ impl Execute {
     /// }
     /// # Ok(()) });
     /// ```
-    pub async fn stream(self) -> Result<OutputStream> {
-        let what = format!("/execute{}", self.line_ends.query());
+    pub async fn stream(mut self) -> Result<OutputStream> {
+        let form = replace(&mut self.form, LINES);
+        self.started(form).await
+    }
+
+    /// Like [`stream`](Self::stream), with the exact bytes of the output as they come, also if they are not UTF-8.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
+    /// use sandboxd_client::Output;
+    /// use futures_util::TryStreamExt;
+    /// let mut output = sandbox.execute("cat").stdin("one\ntwo").stream_bytes().await?;
+    /// let mut all = Vec::new();
+    /// while let Some(event) = output.try_next().await? {
+    ///     if let Output::Stdout(bytes) = event {
+    ///         all.extend_from_slice(&bytes);
+    ///     }
+    /// }
+    /// assert_eq!(all, b"one\ntwo");
+    /// # Ok(()) });
+    /// ```
+    pub async fn stream_bytes(self) -> Result<OutputStream<Bytes>> {
+        self.started(BYTES).await
+    }
+
+    async fn started<T: AsRef<[u8]> + Send + 'static>(self, form: OutputForm<T>) -> Result<OutputStream<T>> {
+        let what = format!("/execute{}", form.query);
         let call = self.call(&what, Safety::OnlyUnstarted)?.accept("text/event-stream");
-        let (sandbox, command, line_ends) = (self.sandbox, truncated(&self.body.command), self.line_ends);
+        let (sandbox, command) = (self.sandbox, truncated(&self.body.command));
         sandbox.record_event(EventKind::ExecStarted, &[("command", command.clone())]);
         match sandbox.stream(call).await {
-            Ok(response) => Ok(OutputStream::new(response, line_ends, sandbox, command)),
+            Ok(response) => Ok(OutputStream::new(response, form, sandbox, command)),
             Err(error) => Err(failed(&sandbox, command, error)),
         }
     }
 
+    /// Runs the command like `.await`, and returns the exact bytes of its output, also if they are not UTF-8.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
+    /// let output = sandbox.execute("cat").stdin("in").bytes().await?;
+    /// assert_eq!((&output.stdout[..], output.result.exit_code), (&b"in"[..], Some(0)));
+    /// # Ok(()) });
+    /// ```
+    pub async fn bytes(self) -> Result<OutputBytes<ExecutionResult>> {
+        let mut result = self.run_buffered("/execute?encoding=base64").await?;
+        let texts = [take(&mut result.stdout), take(&mut result.stderr)];
+        OutputBytes::new(texts, result.encoding, result)
+    }
+
     async fn send(self) -> Result<ExecutionResult> {
+        self.run_buffered("/execute").await
+    }
+
+    async fn run_buffered(self, what: &str) -> Result<ExecutionResult> {
         let limit = Duration::from_millis(
             self.body.timeout_ms.map_or(TIMEOUT_MS, |ms| u64::try_from(ms).unwrap_or(TIMEOUT_MS)),
         );
         let transport = self.sandbox.client().transport();
         let call = match &self.key {
-            IdempotencyKey::Generated => {
-                self.call("/execute", Safety::Command)?.key(&ids::random_id("key_"))?
-            }
-            IdempotencyKey::Given(key) => self.call("/execute", Safety::Command)?.key(key)?,
-            IdempotencyKey::None => self.call("/execute", Safety::OnlyUnstarted)?,
+            IdempotencyKey::Generated => self.call(what, Safety::Command)?.key(&ids::random_id("key_"))?,
+            IdempotencyKey::Given(key) => self.call(what, Safety::Command)?.key(key)?,
+            IdempotencyKey::None => self.call(what, Safety::OnlyUnstarted)?,
         };
         let call = call.timeout(limit.saturating_add(transport.timeout()));
         let (sandbox, command) = (&self.sandbox, truncated(&self.body.command));

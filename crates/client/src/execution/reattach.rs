@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use tokio::time::Instant;
 
 use crate::execution::detached::Detached;
-use crate::execution::stream::{EventSource, LineEnds, Output, parse_output};
+use crate::execution::stream::{BYTES, EventSource, LINES, LINES_WITH_ENDS, Output, OutputForm};
 use crate::transport::ApiCall;
 use crate::{Code, Error, Result};
 
@@ -33,18 +34,18 @@ const END: &str = "end";
 /// }
 /// # Ok(()) });
 /// ```
-pub struct Following {
-    events: BoxStream<'static, Result<Output>>,
+pub struct Following<T = String> {
+    events: BoxStream<'static, Result<Output<T>>>,
     offset: SharedOffset,
 }
 
 type SharedOffset = Arc<Mutex<Option<String>>>;
 
-impl Following {
-    pub(crate) fn new(execution: Detached, offset: Option<String>, line_ends: LineEnds) -> Self {
+impl<T: Send + 'static> Following<T> {
+    pub(crate) fn new(execution: Detached, offset: Option<String>, form: OutputForm<T>) -> Self {
         let offset: SharedOffset = Arc::new(Mutex::new(offset));
         let begin =
-            FollowingState { execution, line_ends, offset: Arc::clone(&offset), source: None, over: false };
+            FollowingState { execution, form, offset: Arc::clone(&offset), source: None, over: false };
         let events = try_unfold(begin, |mut state| async move {
             let output = state.next().await?;
             Ok(output.map(|output| (output, state)))
@@ -79,11 +80,12 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow(&self) -> Following {
-        Following::new(self.clone(), None, LineEnds::Removed)
+        Following::new(self.clone(), None, LINES)
     }
 
     /// Like [`follow`](Self::follow), but keeps line ends: `\n`, `\r\n`, or none for a part of a long line and for a last line without
-    /// one. The concatenation is the output as written, with U+FFFD for bytes that are not UTF-8.
+    /// one. The concatenation is the output as written, with U+FFFD for bytes that are not UTF-8; [`follow_bytes`](Self::follow_bytes) has
+    /// them.
     ///
     /// ```
     /// # sandboxd::testing::with_sandbox(async |sandbox| {
@@ -94,7 +96,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow_with_line_ends(&self) -> Following {
-        Following::new(self.clone(), None, LineEnds::Kept)
+        Following::new(self.clone(), None, LINES_WITH_ENDS)
     }
 
     /// Like [`follow`](Self::follow), but starts after an [offset](Following::offset).
@@ -110,7 +112,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow_from(&self, offset: impl Into<String>) -> Following {
-        Following::new(self.clone(), Some(offset.into()), LineEnds::Removed)
+        Following::new(self.clone(), Some(offset.into()), LINES)
     }
 
     /// Like [`follow_from`](Self::follow_from), with the line ends of
@@ -127,28 +129,42 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub fn follow_with_line_ends_from(&self, offset: impl Into<String>) -> Following {
-        Following::new(self.clone(), Some(offset.into()), LineEnds::Kept)
+        Following::new(self.clone(), Some(offset.into()), LINES_WITH_ENDS)
+    }
+
+    /// Like [`follow`](Self::follow), with the exact bytes of the output as they come, also if they are not UTF-8.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
+    /// use futures_util::TryStreamExt;
+    /// let command = sandbox.start("echo hi").await?;
+    /// let mut output = command.follow_bytes();
+    /// assert_eq!(output.try_next().await?, Some(sandboxd_client::Output::Stdout("hi\n".into())));
+    /// # Ok(()) });
+    /// ```
+    pub fn follow_bytes(&self) -> Following<Bytes> {
+        Following::new(self.clone(), None, BYTES)
     }
 }
 
-impl Stream for Following {
-    type Item = Result<Output>;
+impl<T> Stream for Following<T> {
+    type Item = Result<Output<T>>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.get_mut().events.as_mut().poll_next(cx)
     }
 }
 
-struct FollowingState {
+struct FollowingState<T> {
     execution: Detached,
-    line_ends: LineEnds,
+    form: OutputForm<T>,
     offset: SharedOffset,
     source: Option<EventSource>,
     over: bool,
 }
 
-impl FollowingState {
-    async fn next(&mut self) -> Result<Option<Output>> {
+impl<T> FollowingState<T> {
+    async fn next(&mut self) -> Result<Option<Output<T>>> {
         let mut away: Option<Instant> = None;
         let mut wait = FIRST_WAIT;
         while !self.over {
@@ -168,7 +184,7 @@ impl FollowingState {
         Ok(None)
     }
 
-    async fn try_next(&mut self) -> Result<Option<Output>> {
+    async fn try_next(&mut self) -> Result<Option<Output<T>>> {
         loop {
             let source = match &mut self.source {
                 Some(source) => source,
@@ -181,7 +197,7 @@ impl FollowingState {
             let event = event.ok_or_else(|| Error::network("the stream ended before the execution did"))?;
             let id = event.id.clone();
             // A temporary error carries no output, so the offset is unchanged.
-            let Some(output) = parse_output(event, self.line_ends)? else { continue };
+            let Some(output) = self.form.parse(event)? else { continue };
             self.over = matches!(output, Output::Done(_));
             *self.offset.lock().unwrap_or_else(PoisonError::into_inner) = id;
             return Ok(Some(output));
@@ -191,7 +207,7 @@ impl FollowingState {
     /// `None` if there is no more output.
     async fn open(&mut self) -> Result<Option<EventSource>> {
         let offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let what = format!("/output{}", self.line_ends.query());
+        let what = format!("/output{}", self.form.query);
         let mut call = ApiCall::get(self.execution.path(&what)).accept("text/event-stream");
         if let Some(offset) = &offset {
             call = call.after(offset)?;

@@ -1,5 +1,8 @@
 //! Streamed output of a command. Dropping the stream closes the connection, and the service then kills the command.
 
+mod encoded;
+mod form;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +15,9 @@ use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
 use serde_json::Value;
+
+pub use encoded::OutputBytes;
+pub use form::{BYTES, LINES, LINES_WITH_ENDS, OutputForm};
 
 use crate::execution::exec_events::{completed, failed};
 use crate::sandbox::Sandbox;
@@ -34,11 +40,12 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// # Ok(()) });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// A line of standard output, without its line end unless [requested](crate::Execute::with_line_ends).
-    Stdout(String),
-    /// A line of standard error.
-    Stderr(String),
+pub enum Output<T = String> {
+    /// A line of standard output, without its line end unless [requested](crate::Execute::with_line_ends); or
+    /// [bytes](crate::Execute::stream_bytes) of it.
+    Stdout(T),
+    /// A line or bytes of standard error.
+    Stderr(T),
     /// The number of bytes that the execution log has dropped; for detached executions only.
     Dropped(u64),
     /// The result; always the last item.
@@ -53,20 +60,20 @@ pub enum Output {
 /// assert_eq!(output.done().await?.exit_code, Some(2));
 /// # Ok(()) });
 /// ```
-pub struct OutputStream {
-    events: BoxStream<'static, Result<Output>>,
+pub struct OutputStream<T = String> {
+    events: BoxStream<'static, Result<Output<T>>>,
     request_id: Option<String>,
 }
 
-impl OutputStream {
+impl<T: AsRef<[u8]> + Send + 'static> OutputStream<T> {
     pub(crate) fn new(
         response: Response<Incoming>,
-        line_ends: LineEnds,
+        form: OutputForm<T>,
         sandbox: Sandbox,
         command: Value,
     ) -> Self {
         let request_id = request_id(response.headers());
-        let reading = Reading { source: EventSource::new(response), line_ends, bytes: 0, over: false };
+        let reading = Reading { source: EventSource::new(response), form, bytes: 0, over: false };
         let begin = (reading, sandbox, command);
         let events = try_unfold(begin, |(mut reading, sandbox, command)| async move {
             match reading.next().await {
@@ -115,8 +122,8 @@ impl OutputStream {
     }
 }
 
-impl Stream for OutputStream {
-    type Item = Result<Output>;
+impl<T> Stream for OutputStream<T> {
+    type Item = Result<Output<T>>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.get_mut().events.as_mut().poll_next(cx)
@@ -127,25 +134,25 @@ fn broken_off() -> Error {
     Error::network("the stream ended before the command did; the command may have been killed")
 }
 
-struct Reading {
+struct Reading<T> {
     source: EventSource,
-    line_ends: LineEnds,
+    form: OutputForm<T>,
     /// Bytes of output returned so far.
     bytes: u64,
     over: bool,
 }
 
-impl Reading {
-    async fn next(&mut self) -> Result<Option<Output>> {
+impl<T: AsRef<[u8]>> Reading<T> {
+    async fn next(&mut self) -> Result<Option<Output<T>>> {
         if self.over {
             return Ok(None);
         }
         loop {
             let event = self.source.next().await?.ok_or_else(broken_off)?;
-            if let Some(output) = parse_output(event, self.line_ends)? {
+            if let Some(output) = self.form.parse(event)? {
                 match &output {
-                    Output::Stdout(line) | Output::Stderr(line) => {
-                        self.bytes += line.len() as u64 + u64::from(self.line_ends == LineEnds::Removed);
+                    Output::Stdout(piece) | Output::Stderr(piece) => {
+                        self.bytes += piece.as_ref().len() as u64 + self.form.omitted;
                     }
                     Output::Dropped(_) => {}
                     Output::Done(_) => self.over = true,
@@ -187,28 +194,20 @@ impl EventSource {
     }
 }
 
-/// Whether lines of output have their line ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LineEnds {
-    Kept,
-    Removed,
-}
-
-impl LineEnds {
-    /// The query that requests them.
-    pub fn query(self) -> &'static str {
-        match self {
-            Self::Kept => "?lineEnds=true",
-            Self::Removed => "",
+impl<T> OutputForm<T> {
+    /// `None` for an event that this version does not know.
+    pub fn parse(&self, event: Event) -> Result<Option<Output<T>>> {
+        match event.name.as_str() {
+            "stdout" => (self.read)(event).map(|piece| Some(Output::Stdout(piece))),
+            "stderr" => (self.read)(event).map(|piece| Some(Output::Stderr(piece))),
+            _ => parse_rest(&event),
         }
     }
 }
 
-/// `None` for an event that this version does not know.
-pub fn parse_output(event: Event, line_ends: LineEnds) -> Result<Option<Output>> {
+/// An event that is not output.
+fn parse_rest<T>(event: &Event) -> Result<Option<Output<T>>> {
     match event.name.as_str() {
-        "stdout" => Ok(Some(Output::Stdout(line(event, line_ends)))),
-        "stderr" => Ok(Some(Output::Stderr(line(event, line_ends)))),
         "dropped" => {
             let count: Dropped = serde_json::from_str(&event.data).unwrap_or_default();
             Ok(Some(Output::Dropped(count.stdout.saturating_add(count.stderr))))
@@ -225,20 +224,6 @@ pub fn parse_output(event: Event, line_ends: LineEnds) -> Result<Option<Output>>
         })),
         _ => Ok(None),
     }
-}
-
-/// The line: a line feed within an event stands for a carriage return of the command.
-fn line(event: Event, ends: LineEnds) -> String {
-    let mut line = if event.data.contains('\n') { event.data.replace('\n', "\r") } else { event.data };
-    if ends == LineEnds::Removed {
-        return line;
-    }
-    line.push_str(match event.end.as_deref() {
-        Some("none") => "",
-        Some("crlf") => "\r\n",
-        _ => "\n",
-    });
-    line
 }
 
 #[derive(Default, serde::Deserialize)]
