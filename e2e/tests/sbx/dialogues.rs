@@ -89,11 +89,11 @@ async fn input_that_stays_open_does_not_keep_sbx_from_ending() {
     let (id, image) = (id.trim(), Service::image());
     for (words, code) in [
         (&["exec", "-i", id, "true"][..], 0),
-        (&["exec", "-i", id, "--", "exit 3"], 3),
-        (&["exec", "-i", id, "--", "exec <&-; sleep 1"], 0),
-        (&["exec", "-i", "--detach", id, "true"], 0),
-        (&["run", "-i", image, "true"], 0),
-        (&["run", "-i", "--timeout", "600s", image, "true"], 0),
+        (&["exec", "-i", id, "--", "exit 3"][..], 3),
+        (&["exec", "-i", id, "--", "exec <&-; sleep 1"][..], 0),
+        (&["exec", "-i", "--detach", id, "true"][..], 0),
+        (&["run", "-i", image, "true"][..], 0),
+        (&["run", "-i", "--timeout", "600s", image, "true"][..], 0),
     ] {
         let mut sbx = user.sbx();
         sbx.args(words);

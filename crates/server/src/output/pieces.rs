@@ -17,11 +17,14 @@ pub struct Pieces {
 
 /// The data of an event, and the field that says how to read it.
 pub struct Piece {
+    /// The value of `data`.
     pub data: String,
+    /// Its name and value.
     pub field: Option<(&'static str, &'static str)>,
 }
 
 impl Pieces {
+    /// Cuts a stream from its beginning, or from the end of a piece.
     pub fn new(form: OutputForm) -> Self {
         Self { form, splitter: LineSplitter::new() }
     }

@@ -85,7 +85,7 @@ async fn base64_has_the_exact_bytes_and_survives_a_record() {
     let memory = OutputMemory::default();
     let account: Arc<str> = "one".into();
     for length in [0, 1, 2, 3, 4095, 4096, 100_000, MIB + 1] {
-        let all: Vec<u8> = (0..length).map(|at| (at % 251) as u8 ^ 0xff).collect();
+        let all: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).unwrap() ^ 0xff).collect();
         let segments = all.chunks(4097).map(<[u8]>::to_vec).collect();
         let object = ExecutionResult { encoding: OutputEncoding::Base64, ..result() };
         let output =
