@@ -111,6 +111,8 @@ pub struct SandboxSummary {
     pub started_at: Option<TimeMs>,
     pub paused_at: Option<TimeMs>,
     pub terminated_at: Option<TimeMs>,
+    /// The name that the owner chose.
+    pub name: Option<String>,
 }
 
 /// Selects sandboxes of one account that match every given field.

@@ -3,7 +3,7 @@
 
 use api::{ErrorCode, Pagination, SandboxItem, SandboxList};
 use axum::http::StatusCode;
-use store::{Filter, Page};
+use store::{Filter, Page, SandboxSummary};
 
 use super::view;
 use crate::endpoint::parameter::{inline, text};
@@ -53,25 +53,32 @@ async fn list(call: Call) -> Result<Json<SandboxList>, ApiError> {
     };
     let page = Page { limit: query.limit, offset: query.offset };
     let listing = service.store.list(&filter, page).await?;
-    let mut data: Vec<SandboxItem> = listing.items.into_iter().map(view::item).collect();
-    if has_details {
-        data = add_details(&service, &caller.account, data).await;
-    }
+    let data = if has_details {
+        detailed_items(&service, &caller.account, listing.items).await
+    } else {
+        listing.items.into_iter().map(view::item).collect()
+    };
     let pagination = Pagination::new(listing.total, query.limit, query.offset);
     Json::ok(&SandboxList { data, pagination })
 }
 
-/// Adds the details of the sandboxes that are not terminated. Their records are in memory.
-async fn add_details(service: &Service, account: &str, items: Vec<SandboxItem>) -> Vec<SandboxItem> {
-    let mut detailed = Vec::with_capacity(items.len());
-    for item in items {
+/// The items with the details of sandboxes that are not terminated, whose records are in memory, and the names of all.
+async fn detailed_items(
+    service: &Service,
+    account: &str,
+    summaries: Vec<SandboxSummary>,
+) -> Vec<SandboxItem> {
+    let mut detailed = Vec::with_capacity(summaries.len());
+    for mut summary in summaries {
+        let name = summary.name.take();
+        let item = view::item(summary);
         // A sandbox may have terminated since the page was read.
         let status = service.engine.sandbox(account, &item.id).status().await.ok();
         let sandbox =
             status.filter(|_| item.terminated_at.is_none()).map(|status| view::sandbox(&status.record));
         detailed.push(match sandbox {
             Some(sandbox) => item.with_details(sandbox),
-            None => item,
+            None => SandboxItem { name, ..item },
         });
     }
     detailed

@@ -50,7 +50,7 @@ pub(super) async fn each_state_and_option_reads_back(store: Fresh) {
     assert_eq!((summary.id, summary.state, summary.image), (id(2), paused.state, paused.config.image));
     assert_eq!((summary.created_at, summary.started_at), (paused.created_at, paused.started_at));
     assert_eq!((summary.paused_at, summary.terminated_at), (paused.paused_at, None));
-    assert_eq!(summary.resources, paused.config.resources);
+    assert_eq!((summary.resources, summary.name), (paused.config.resources, None));
 }
 
 pub(super) async fn a_newer_revision_replaces_and_an_older_is_refused(store: Fresh) {

@@ -18,6 +18,11 @@ pub(super) async fn lists_are_newest_first(store: Fresh) {
     // A later write of a record does not move it.
     store.put(SandboxRecord { created_at: TimeMs(20), revision: 2, ..record(5) }).await.unwrap();
     assert_eq!(listed(&store, &all_of("acme"), PAGE).await, (vec![3, 2, 1, 5, 4], 5));
+    let mut named = SandboxRecord { created_at: TimeMs(40), ..record(6) };
+    named.config.metadata = pairs(&[(api::NAME_KEY, "web"), ("name", "other")]);
+    store.put(named).await.unwrap();
+    let items = store.list(&all_of("acme"), PAGE).await.unwrap().items;
+    assert_eq!((items[0].name.as_deref(), items[1].name.as_deref()), (Some("web"), None));
 }
 
 pub(super) async fn pages_are_parts_of_the_list(store: Fresh) {

@@ -12,7 +12,9 @@ use crate::{Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
 pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
     paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports, lifetime_ms, has_prepared_disk, hibernated_at";
 pub(super) const PLACEHOLDERS: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26";
-pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at";
+/// The name is a tag of the owner (`api::NAME_KEY`).
+pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at, \
+    json_extract(config, '$.metadata.\"sandboxd.name\"')";
 
 /// The columns of an event before it has a number. The kind is text, because a newer daemon may have appended kinds to
 /// the journal that this one does not know.
@@ -75,6 +77,7 @@ pub(super) fn summary(row: &Row<'_>) -> Outcome<SandboxSummary> {
         started_at: nullable_time(row, 9)?,
         paused_at: nullable_time(row, 10)?,
         terminated_at: nullable_time(row, 11)?,
+        name: row.get(12)?,
     })
 }
 

@@ -136,6 +136,11 @@ async fn lists_show_names_and_filter_by_them() {
     let plain = list("metadata.sandboxd.name=web").await;
     assert!(plain[0].get("name").is_none(), "items without details are those of the specification");
     assert_eq!(list("").await.as_array().unwrap().len(), 2);
+    // The name of a sandbox that has ended is free, and still shown.
+    assert_eq!(fixture.call("DELETE", WEB).await.status, StatusCode::OK);
+    let ended = list("state=terminated&details=true").await;
+    assert_eq!((&ended[0]["id"], &ended[0]["name"]), (&json!(id), &json!("web")));
+    assert!(list("state=terminated").await[0].get("name").is_none());
 }
 
 #[tokio::test]
