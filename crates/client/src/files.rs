@@ -5,6 +5,7 @@ mod archive;
 mod below;
 mod body;
 mod bounded;
+mod changes;
 mod ignore;
 mod list;
 mod local_tree;

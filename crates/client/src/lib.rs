@@ -65,7 +65,7 @@ pub use api::{
     CodeResult, CreateBody, Done, EgressDefault, EgressPolicy, EndReason, EventId, EventKind, EventList,
     ExecuteBody, ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileChange,
     FileChangeKind, FileEntry, FileList, FileType, Health, ImageStatus, ImageView, InfoView, IngressPolicy,
-    Isolation, IsolationChoice, LimitsView, NetworkPolicy, NetworkView, OnTimeout, OutputEncoding,
+    Isolation, IsolationChoice, LimitsView, NAME_KEY, NetworkPolicy, NetworkView, OnTimeout, OutputEncoding,
     Pagination, PauseResult, Port, PortClosed, PortToken, PortVisibility, PullProgress, PullStage, QuotaView,
     RangeView, ResourceSample, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList,
     SandboxName, SandboxState, SandboxView, SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState,

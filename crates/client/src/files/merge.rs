@@ -259,7 +259,7 @@ impl Received {
 }
 
 /// The path below the directory; `None` if it leads outside.
-fn relative(path: &Path) -> Option<PathBuf> {
+pub fn relative(path: &Path) -> Option<PathBuf> {
     let mut name = PathBuf::new();
     for part in path.components() {
         match part {

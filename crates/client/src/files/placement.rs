@@ -55,13 +55,30 @@ impl Attributes {
 
 /// A new private file in a directory, which is removed on drop.
 pub fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
-    tempfile::Builder::new().prefix(".sandbox-").tempfile_in(dir)
+    tempfile::Builder::new().prefix(".sandbox-").tempfile_in(dir).map_err(without_temporary_name)
+}
+
+/// The error without the name of the temporary file, which would hide what the user has named. Other kinds have no text of their own.
+fn without_temporary_name(error: io::Error) -> io::Error {
+    match error.kind() {
+        kind @ (ErrorKind::NotFound
+        | ErrorKind::PermissionDenied
+        | ErrorKind::NotADirectory
+        | ErrorKind::ReadOnlyFilesystem
+        | ErrorKind::StorageFull
+        | ErrorKind::QuotaExceeded) => kind.into(),
+        _ => error,
+    }
 }
 
 /// A new symbolic link in a directory, which is removed on drop.
 pub fn temporary_link(dir: &Path, target: &Path) -> io::Result<TempPath> {
     let make = |path: &Path| std::os::unix::fs::symlink(target, path);
-    let link = tempfile::Builder::new().prefix(".sandbox-").make_in(dir, make)?.into_temp_path();
+    let link = tempfile::Builder::new()
+        .prefix(".sandbox-")
+        .make_in(dir, make)
+        .map_err(without_temporary_name)?
+        .into_temp_path();
     let own = std::fs::symlink_metadata(&link)?;
     if let Some((uid, gid)) = owner_in(dir, &own)? {
         ignore_refusal(lchown(&link, Some(uid), Some(gid)))?;

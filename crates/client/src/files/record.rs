@@ -11,7 +11,7 @@ use api::{FileEntry, Unpacked};
 use super::pieces::read_in_thread;
 use super::placement::Attributes;
 use super::state::{DigestReader, EntryState, PERMISSIONS, Sent, SentEntries};
-use super::{FileBody, FileStream, archive, merge};
+use super::{FileBody, FileStream, archive, changes, merge};
 use crate::{Error, Result};
 
 /// Records what an upload has sent, so that [`FileStream::merge_directory`] and [`FileStream::merge_file`] copy back only what the sandbox
@@ -120,6 +120,51 @@ impl UploadRecord {
 }
 
 impl FileStream {
+    /// The files and links of a packed directory that the sandbox has created or changed since the recorded upload, by their paths in the
+    /// directory. Nothing is written. `None` if the archive has more than `most` bytes, of which no more are read then.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("a"), "sent")?;
+    /// # let project = dir.path();
+    /// let record = sandboxd_client::UploadRecord::new();
+    /// let files = sandbox.files();
+    /// files.unpack("/workspace", record.directory(project)).await?;
+    /// sandbox.execute("echo new > b").await?;
+    /// let changed = files.pack("/workspace").stream().await?.changes_since(&record, 1 << 20).await?;
+    /// assert_eq!(changed.unwrap(), [std::path::Path::new("b")]);
+    /// # Ok(()) });
+    /// ```
+    pub async fn changes_since(self, record: &UploadRecord, most: u64) -> Result<Option<Vec<PathBuf>>> {
+        let RecordedUpload { root, sent } = record.upload()?;
+        let pieces = self.into_pieces();
+        let changed =
+            read_in_thread(pieces, move |archive| changes::changed_in_archive(archive, &sent, most)).await?;
+        changed.map_err(|error: io::Error| Error::local(&root, error))
+    }
+
+    /// The same for the content of a file that was uploaded: its name if it has changed.
+    ///
+    /// ```
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let config = dir.path().join("config");
+    /// # std::fs::write(&config, "sent")?;
+    /// let record = sandboxd_client::UploadRecord::new();
+    /// let files = sandbox.files();
+    /// files.write("config", record.file(&config)).await?;
+    /// let changed = files.read("config").stream().await?.file_changes_since(&record, 1 << 20).await?;
+    /// assert_eq!(changed, Some(Vec::new()));
+    /// # Ok(()) });
+    /// ```
+    pub async fn file_changes_since(self, record: &UploadRecord, most: u64) -> Result<Option<Vec<PathBuf>>> {
+        let RecordedUpload { root, sent } = record.upload()?;
+        let pieces = self.into_pieces();
+        let changed = read_in_thread(pieces, move |from| changes::changed_file(from, &sent, most)).await?;
+        changed.map_err(|error: io::Error| Error::local(&root, error))
+    }
+
     /// Copies what the sandbox has changed since the recorded upload back into the local directory. Entries that it has not changed are
     /// not touched, also if they were changed or deleted locally meanwhile, and nothing is deleted. A changed file keeps owner and
     /// group, and its mode unless the sandbox has changed that. What was changed on both sides stays, the version of the sandbox is written
