@@ -49,6 +49,13 @@ async fn a_directory_becomes_an_image() {
     assert_eq!(user.json(&["--json", "template", "ls", "--name", "web"]).as_array().unwrap().len(), 2);
     let logs = user.run(&["template", "logs", &id]);
     assert!(logs.status.success() && text(&logs.stderr).contains("  main.py"));
+    assert_eq!(user.stdout(&["run", "web:latest", "--", "cat /app/who"]), "made by me\n");
+    assert_eq!(user.json(&["inspect", "web"])[0]["version"], 2);
+    // A version is deleted by the name that the list shows.
+    user.stdout(&["template", "rm", "web:1"]);
+    assert_eq!(user.stdout(&["template", "list", "-q"]).trim(), text(&again.stdout).trim());
+    let missing = user.run(&["template", "rm", "web:1"]);
+    assert!(code(&missing) == 125 && text(&missing.stderr).contains("no template 'web:1'"));
     user.stdout(&["template", "rm", "web"]);
     assert_eq!(user.stdout(&["template", "list", "-q"]), "");
 }
@@ -86,6 +93,12 @@ async fn failures_and_interrupts_end_a_build() {
     assert_eq!((code(&failed), text(&failed.stdout).as_str()), (1, ""));
     let log = text(&failed.stderr);
     assert!(log.contains("  why") && log.contains("line 2: the command exited with code 3"), "{log}");
+    // A Dockerfile may be outside of the context, and its path starts at the current directory.
+    let outside = project(&[("File", &format!("FROM {}\n", Service::image())), ("context/a", "")]);
+    let mut build = user.sbx();
+    build.current_dir(outside.path()).args(["build", "-q", "-t", "outside", "-f", "File", "context"]);
+    let built = build.output().unwrap();
+    assert!(built.status.success(), "{}", text(&built.stderr));
     let refused = user.run(&["build", "-t", "bad", path]);
     assert!(text(&refused.stderr).contains("no file 'Dockerfile'"), "{}", text(&refused.stderr));
     let mut child = user

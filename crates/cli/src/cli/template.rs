@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{StringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use sandboxd_client::IsolationChoice;
 
@@ -19,11 +18,11 @@ pub struct BuildArguments {
     #[arg(value_name = "PATH")]
     pub context: Option<PathBuf>,
     /// Name the template; the name is an image for new sandboxes
-    #[arg(long, short = 't', value_name = "NAME", value_parser = StringValueParser::new().map(template_name))]
+    #[arg(long, short = 't', value_name = "NAME", value_parser = template_name)]
     pub tag: String,
-    /// Use this Dockerfile, a path in the context; - reads it from standard input [default: Dockerfile]
-    #[arg(long, short, value_name = "PATH")]
-    pub file: Option<String>,
+    /// Use this Dockerfile, in the context or outside; - reads it from standard input [default: Dockerfile in the context]
+    #[arg(long, short, value_name = "FILE")]
+    pub file: Option<PathBuf>,
     /// Set a build argument, or pass your variable with NAME alone; repeatable
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub build_arg: Vec<String>,
@@ -68,12 +67,20 @@ pub struct BuildArguments {
     pub quiet: bool,
 }
 
-/// The name of a template as `-t` gives it. The service numbers the versions, and refuses other tags.
-fn template_name(text: String) -> String {
-    match text.strip_suffix(LATEST) {
-        Some(name) if !name.is_empty() => name.to_owned(),
-        _ => text,
+/// Parses the name of a template as `-t` gives it, with the rules of the service, so that a mistake is found before a context is sent. The
+/// service numbers the versions, so there are no other tags.
+fn template_name(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix(LATEST).unwrap_or(text);
+    let is_start = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    if name.starts_with(is_start) && name.chars().all(|c| is_start(c) || "._/-".contains(c)) {
+        return Ok(name.to_owned());
     }
+    Err(match name.split_once(':') {
+        Some((name, _)) => {
+            format!("the versions of a template are numbered, so there are no tags: write -t {name}")
+        }
+        None => "expected lower-case letters, digits and '._/-', beginning with a letter or digit".to_owned(),
+    })
 }
 
 /// The commands of `sbx template`.
@@ -107,7 +114,7 @@ pub enum TemplateCommand {
     /// Delete templates; sandboxes that were created from them are not affected
     #[command(visible_alias = "delete")]
     Rm {
-        /// Ids of the templates, or names to delete all versions of
+        /// Ids of the templates, NAME:VERSION, or names to delete all versions of
         #[arg(value_name = "TEMPLATE", required = true)]
         ids: Vec<String>,
     },
@@ -129,10 +136,18 @@ mod tests {
 
     #[test]
     fn the_tag_latest_is_the_newest_version_of_a_name() {
-        for (tag, name) in
-            [("app", "app"), ("app:latest", "app"), ("app:v1", "app:v1"), (":latest", ":latest")]
-        {
+        for (tag, name) in [("app", "app"), ("app:latest", "app"), ("team/app-2", "team/app-2")] {
             assert_eq!(build(&format!("-t {tag} .")).tag, name);
+        }
+    }
+
+    #[test]
+    fn names_that_the_service_refuses_are_found_before_a_request() {
+        for (tag, part) in [("app:1.0", "write -t app"), (":latest", "beginning with"), ("App", "lower-case")]
+        {
+            let words = ["sbx", "build", "-t", tag, "."];
+            let error = Cli::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains(part), "{tag}: {error}");
         }
     }
 

@@ -114,18 +114,49 @@ fn check_context(context: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// The Dockerfile that `-f` names.
+#[derive(Debug, PartialEq, Eq)]
+enum DockerfileFile {
+    /// Its path in the context, with which it is sent.
+    InContext(String),
+    /// Its text: it is outside of the context.
+    Outside(String),
+}
+
+impl DockerfileFile {
+    /// Finds a Dockerfile from the current directory, as Docker does, or else in the context, as earlier versions of sbx did.
+    fn find(file: &Path, context: &Path) -> Result<Self> {
+        let file = if file.is_absolute() || file.exists() { file.to_owned() } else { context.join(file) };
+        let name = || format!("the Dockerfile {}", file.display());
+        let (found, root) = (file.canonicalize().with_context(name)?, context.canonicalize());
+        // A context that cannot be found is an error when it is sent.
+        match root.ok().and_then(|root| found.strip_prefix(root).ok().and_then(Path::to_str)) {
+            Some(path) => Ok(Self::InContext(path.to_owned())),
+            None => Ok(Self::Outside(std::fs::read_to_string(&found).with_context(name)?)),
+        }
+    }
+}
+
 fn request(client: &Client, arguments: &BuildArguments) -> Result<BuildTemplate> {
     let mut build = client.build_template(&arguments.tag).no_cache(arguments.no_cache);
     let context = arguments.context.as_deref();
     check_context(context)?;
     build = match (arguments.file.as_deref(), context) {
-        (Some(STDIN), Some(dir)) => build.context(dir).dockerfile(read_dockerfile()?),
-        (Some(STDIN), None) => {
+        (Some(file), Some(dir)) if file == Path::new(STDIN) => {
+            build.context(dir).dockerfile(read_dockerfile()?)
+        }
+        (Some(file), None) if file == Path::new(STDIN) => {
             let build = build.dockerfile(read_dockerfile()?);
             note("sbx: the Dockerfile is from standard input; no context is sent, as no PATH is given");
             build
         }
-        (Some(path), dir) => build.context(dir.unwrap_or(Path::new(HERE))).dockerfile_path(path),
+        (Some(file), dir) => {
+            let dir = dir.unwrap_or(Path::new(HERE));
+            match DockerfileFile::find(file, dir)? {
+                DockerfileFile::InContext(path) => build.context(dir).dockerfile_path(path),
+                DockerfileFile::Outside(text) => build.context(dir).dockerfile(text),
+            }
+        }
         (None, dir) => build.context(dir.unwrap_or(Path::new(HERE))),
     };
     for (name, value) in variables(&[], &arguments.build_arg)? {
@@ -153,6 +184,27 @@ fn request(client: &Client, arguments: &BuildArguments) -> Result<BuildTemplate>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dockerfile_may_be_inside_or_outside_of_the_context() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("context/sub")).unwrap();
+        for name in ["context/Dockerfile", "context/sub/web", "outside"] {
+            std::fs::write(at(name), format!("# {name}")).unwrap();
+        }
+        let find = |file: &Path| DockerfileFile::find(file, &at("context"));
+        let inside = |path: &str| DockerfileFile::InContext(path.to_owned());
+        assert_eq!(find(&at("context/sub/web")).unwrap(), inside("sub/web"));
+        assert_eq!(find(&at("context/sub/../Dockerfile")).unwrap(), inside("Dockerfile"));
+        assert_eq!(find(&at("outside")).unwrap(), DockerfileFile::Outside("# outside".to_owned()));
+        // A path from the current directory, and one in the context if there is no such file here.
+        let here = find(Path::new("Cargo.toml")).unwrap();
+        assert!(matches!(here, DockerfileFile::Outside(text) if text.contains("[package]")));
+        assert_eq!(find(Path::new("sub/web")).unwrap(), inside("sub/web"));
+        let error = format!("{:#}", find(Path::new("no-such-file")).unwrap_err());
+        assert!(error.contains("context/no-such-file"), "{error}");
+    }
 
     #[test]
     fn contexts_that_are_no_directories_are_refused_with_a_hint() {

@@ -47,7 +47,7 @@ pub async fn template(client: &Client, format: OutputFormat, command: TemplateCo
     }
 }
 
-/// Replaces names by the ids of all their versions.
+/// Replaces names by the ids of all their versions, and `NAME:VERSION` by the id of this one.
 async fn with_versions(client: &Client, ids: Vec<String>) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for id in ids {
@@ -55,13 +55,23 @@ async fn with_versions(client: &Client, ids: Vec<String>) -> Result<Vec<String>>
             all.push(id);
             continue;
         }
-        let versions = client.templates().name(&id).all().await?;
+        let (name, version) = name_and_version(&id);
+        let mut versions = client.templates().name(name).all().await?;
+        versions.retain(|template| version.is_none_or(|version| template.version == version));
         if versions.is_empty() {
-            bail!("there is no template '{}'", id.escape_debug());
+            bail!("there is no template '{}'; 'sbx template ls' lists templates", id.escape_debug());
         }
         all.extend(versions.into_iter().map(|template| template.id.to_string()));
     }
     Ok(all)
+}
+
+/// The name and the version of a template as the list shows them.
+fn name_and_version(text: &str) -> (&str, Option<u32>) {
+    match text.rsplit_once(':').map(|(name, version)| (name, version.parse())) {
+        Some((name, Ok(version))) => (name, Some(version)),
+        _ => (text, None),
+    }
 }
 
 async fn list(
@@ -91,6 +101,12 @@ fn render(templates: &[TemplateView], now_ms: u64, paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_may_have_a_version() {
+        assert_eq!(name_and_version("web2:1"), ("web2", Some(1)));
+        assert_eq!((name_and_version("web2"), name_and_version("web:x")), (("web2", None), ("web:x", None)));
+    }
 
     #[test]
     fn a_row_shows_name_version_and_state() {
