@@ -17,6 +17,13 @@ const NO_PRIVILEGES: &str =
 const COPIES: &str =
     "nothing is mounted; -v LOCAL:PATH of 'sbx run' copies files into the sandbox, and 'sbx cp' copies later";
 const INSPECTED: &str = "it prints JSON, which 'jq' can select from: sbx inspect SANDBOX | jq -r '.[].state'";
+const HOST_NAME: &str = "--hostname has no counterpart, as the host name is made from the id of the sandbox; --name names the sandbox";
+const NO_COUNTERPART: &str = "leave it out: sbx has no counterpart";
+const ISOLATED: &str = "leave it out: nothing of the host or of other sandboxes is shared";
+const ADDRESSES: &str = "leave it out: the service chooses the addresses of a sandbox";
+const UNCONNECTED: &str = "sandboxes are not connected to each other: 'sbx expose SANDBOX PORT' gives a port a URL that others can request";
+const MEMORY: &str = "leave it out: --memory sets the memory, and nothing is swapped";
+const NO_COMMAND: &str = "'sbx create' starts no command: 'sbx run -d IMAGE COMMAND' does, and 'sbx exec SANDBOX COMMAND' runs one later";
 const TABLES: &str = "--json prints everything, which 'jq' can select from";
 
 /// Commands of Docker, and common names of such commands, that sbx does not have.
@@ -41,6 +48,18 @@ const COMMANDS: &[(Names, &str)] = &[
     ),
     (&["history"], "'sbx template logs TEMPLATE' shows how a template was built"),
     (&["diff"], "'sbx exec SANDBOX find / -xdev -mmin -60' lists the files that changed in the last hour"),
+    (
+        &["search"],
+        "'sbx images' lists images; 'sbx run NAME COMMAND' also pulls others of registries, if the operator allows it",
+    ),
+    (
+        &["logout"],
+        "'sbx login' saves another key; the keys are in sbx/config.toml in $XDG_CONFIG_HOME or ~/.config",
+    ),
+    (
+        &["context"],
+        "'sbx login --profile NAME' saves another service, and --profile NAME or SBX_PROFILE selects it",
+    ),
     (&["rename"], "--name of 'sbx create' names a sandbox, for as long as it lives"),
     (&["update"], "'sbx timeout' and 'sbx network' change a sandbox; its size is set when it is created"),
     (&["container"], "leave 'container' out: 'sbx ls', 'sbx run', 'sbx rm SANDBOX'"),
@@ -73,30 +92,22 @@ const COMMANDS: &[(Names, &str)] = &[
 /// Options of Docker's commands that those of sbx do not have.
 const OPTIONS: &[(Names, Names, &str)] = &[
     (
-        &["run"],
-        &["-d", "--detach"],
-        "'sbx create IMAGE' starts a sandbox that stays, and 'sbx exec --detach SANDBOX COMMAND' a command in it",
+        &["run", "create"],
+        &["-P", "--publish-all", "--expose"],
+        "-p PORT gives a port a URL, and so does 'sbx expose SANDBOX PORT' later",
     ),
     (
-        &["run", "create"],
-        &["-p", "--publish", "-P", "--publish-all", "--expose"],
-        "'sbx expose SANDBOX PORT' gives a port a URL; 'sbx create' starts a sandbox that stays",
-    ),
-    (
-        &["run", "create"],
+        &["create"],
         &["-u", "--user"],
-        "commands run as root; -u of 'sbx exec' runs one as another user of the sandbox",
+        "commands run as root; -u of 'sbx run' and 'sbx exec' runs one as another user of the sandbox",
     ),
+    (&["create"], &["-i", "--interactive", "-t", "--tty", "-d", "--detach"], NO_COMMAND),
     (
         &["run", "create"],
         &["--entrypoint"],
         "the entrypoint of an image is not used: write the program after the image",
     ),
-    (
-        &["run", "create"],
-        &["--hostname"],
-        "the host name is made from the id of the sandbox; --name names the sandbox",
-    ),
+    (&["run", "create"], &["--hostname"], HOST_NAME),
     (
         &["run", "create", "exec"],
         &[
@@ -110,6 +121,64 @@ const OPTIONS: &[(Names, Names, &str)] = &[
             "--userns",
         ],
         NO_PRIVILEGES,
+    ),
+    (
+        &["run", "create"],
+        &["--ipc", "--pid", "--uts", "--cgroupns", "--cgroup-parent", "--group-add", "--sysctl"],
+        ISOLATED,
+    ),
+    (&["run", "create"], &["--ip", "--ip6", "--mac-address", "--link-local-ip"], ADDRESSES),
+    (&["run", "create"], &["--link", "--network-alias", "--net-alias"], UNCONNECTED),
+    (
+        &["run", "create"],
+        &[
+            "--memory-swap",
+            "--memory-reservation",
+            "--memory-swappiness",
+            "--kernel-memory",
+            "--shm-size",
+            "--oom-kill-disable",
+            "--oom-score-adj",
+        ],
+        MEMORY,
+    ),
+    (
+        &["run", "create"],
+        &["--stop-timeout", "--stop-signal"],
+        "leave it out: the processes are killed when a sandbox ends; 'sbx kill --signal TERM' ends a command before",
+    ),
+    (
+        &["run", "create"],
+        &[
+            "--pids-limit",
+            "--log-driver",
+            "--log-opt",
+            "--attach",
+            "-a",
+            "--health-cmd",
+            "--health-interval",
+            "--health-retries",
+            "--health-start-period",
+            "--health-timeout",
+            "--no-healthcheck",
+            "--sig-proxy",
+            "-q",
+            "--quiet",
+            "-c",
+            "--cpu-shares",
+            "--cpu-period",
+            "--cpu-quota",
+            "--cpuset-cpus",
+            "--cpuset-mems",
+            "--blkio-weight",
+            "--storage-opt",
+            "--annotation",
+            "--label-file",
+            "--volume-driver",
+            "--disable-content-trust",
+            "--domainname",
+        ],
+        NO_COUNTERPART,
     ),
     (&["run", "create"], &["--mount", "--volumes-from"], COPIES),
     (&["run", "create"], &["--tmpfs"], "leave it out: all files end with their sandbox"),
@@ -180,8 +249,8 @@ const OPTIONS: &[(Names, Names, &str)] = &[
     ),
     (
         &["logs"],
-        &["--tail", "-n", "--since", "--until", "-t", "--timestamps"],
-        "'sbx logs SANDBOX EXECUTION' prints the stored output: pipe it to 'tail'",
+        &["--since", "--until", "-t", "--timestamps", "--details"],
+        "the output has no times: --tail N prints the last lines, 'sbx events SANDBOX' when commands began and ended",
     ),
     (&["ps"], &["-a", "--all", "-q", "--quiet", "-f", "--filter", "--format"], PROCESSES),
     (&["ls"], &["-f", "--filter"], "--state, --image and --metadata select sandboxes"),
@@ -190,6 +259,8 @@ const OPTIONS: &[(Names, Names, &str)] = &[
     (&["inspect"], &["--format", "-f"], INSPECTED),
     (&["images"], &["-q", "--quiet", "-f", "--filter"], TABLES),
     (&["rm"], &["-v", "--volumes"], "leave it out: the disk ends with its sandbox"),
+    (&["cp"], &["-L", "--follow-link"], "leave it out: a link that is given as FROM is followed"),
+    (&["cp"], &["--chown"], "'sbx exec SANDBOX chown USER PATH' changes the owner in the sandbox"),
     (&["cp"], &["-r", "-R", "-a", "--archive"], "leave it out: directories are copied with all they contain"),
 ];
 
@@ -201,13 +272,15 @@ const MISSING: &[(&str, &str, &str)] = &[
     (
         "kill",
         "<EXECUTION>...",
-        "'sbx rm SANDBOX' terminates the sandbox; 'sbx logs SANDBOX' lists executions",
+        "'sbx rm SANDBOX' terminates the sandbox; 'sbx logs --list SANDBOX' lists executions",
     ),
 ];
 
-/// Commands with a word too many: the command, its subcommand, and the hint.
-const EXTRA: &[(&str, &str, &str)] =
-    &[("snapshot", "create", "'sbx snapshot create --name NAME SANDBOX' names the snapshot")];
+/// Commands with a word too many: the command, its subcommand or nothing, and the hint.
+const EXTRA: &[(&str, &str, &str)] = &[
+    ("snapshot", "create", "'sbx snapshot create --name NAME SANDBOX' names the snapshot"),
+    ("create", "", NO_COMMAND),
+];
 
 /// Values that Docker accepts: the command, a part of the argument, and the hint.
 const VALUES: &[(Names, &str, &str)] = &[
@@ -219,8 +292,20 @@ const VALUES: &[(Names, &str, &str)] = &[
 
 /// Adds the hint for a user of Docker, if there is one. `words`: the command line without the name of the program.
 pub fn explain(error: &mut clap::Error, words: &[String]) {
+    if is_hostname(error, words) {
+        let message =
+            format!("'-h' prints the help, and takes no value: {HOST_NAME}; '-h' alone prints the help");
+        *error = clap::Error::raw(ErrorKind::UnknownArgument, message + "\n").with_cmd(&Cli::command());
+        return;
+    }
     remove_hidden(error);
-    let Some(hint) = hint(error, words) else { return };
+    let Some(hint) = hint(error, words) else {
+        if error.kind() == ErrorKind::UnknownArgument {
+            // What clap suggests is to pass the option to a command in the sandbox, which is seldom meant.
+            error.remove(ContextKind::Suggested);
+        }
+        return;
+    };
     error.remove(ContextKind::SuggestedSubcommand);
     error.remove(ContextKind::SuggestedArg);
     if error.kind() == ErrorKind::UnknownArgument {
@@ -228,6 +313,13 @@ pub fn explain(error: &mut clap::Error, words: &[String]) {
         error.remove(ContextKind::Usage);
     }
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+}
+
+/// Whether the help was asked for by the `-h HOST` of Docker.
+fn is_hostname(error: &clap::Error, words: &[String]) -> bool {
+    let is_new = command(words).is_some_and(|command| matches!(command.as_str(), "run" | "create"));
+    let at = words.iter().position(|word| word == "-h");
+    error.kind() == ErrorKind::DisplayHelp && is_new && at.is_some_and(|at| at + 1 < words.len())
 }
 
 /// Removes commands from the suggestions that are not for people, such as the one of the completion scripts.
@@ -254,7 +346,8 @@ fn hint(error: &clap::Error, words: &[String]) -> Option<&'static str> {
         (ErrorKind::UnknownArgument, _, Some(ContextValue::String(extra))) if !extra.starts_with('-') => {
             let command = command(words)?;
             let has_word = |name: &str| words.iter().any(|word| word == name);
-            let row = EXTRA.iter().find(|(name, sub, _)| command == *name && has_word(sub));
+            let row =
+                EXTRA.iter().find(|(name, sub, _)| command == *name && (sub.is_empty() || has_word(sub)));
             row.map(|(.., hint)| *hint)
         }
         (ErrorKind::UnknownArgument, _, Some(ContextValue::String(option))) => {
@@ -313,16 +406,31 @@ mod tests {
             ("network ls", "--network"),
             ("ps", "'sbx ls'"),
             ("ps -aq", "'sbx ls'"),
-            ("run -d --name web img sleep 9", "'sbx create IMAGE'"),
-            ("run -p 8080:80 img serve", "'sbx expose SANDBOX PORT'"),
-            ("run --publish=80 img serve", "'sbx expose SANDBOX PORT'"),
-            ("run -u nobody img id", "'sbx exec'"),
+            ("run -P img serve", "'sbx expose SANDBOX PORT'"),
+            ("create -u nobody img", "'sbx exec'"),
+            ("create -it img bash", "'sbx run -d IMAGE COMMAND'"),
+            ("create img sleep 1000", "'sbx run -d IMAGE COMMAND'"),
+            ("run --hostname web img ls", "--name"),
+            ("run --memory-swap 1g img ls", "--memory"),
+            ("run --stop-timeout 3 img ls", "'sbx kill --signal TERM'"),
+            ("run --network-alias db img ls", "'sbx expose SANDBOX PORT'"),
+            ("run --link db img ls", "not connected"),
+            ("run --shm-size 1g img ls", "--memory"),
+            ("run --pid host img ls", "nothing of the host"),
+            ("run --mac-address 02:00:00:00:00:01 img ls", "addresses"),
+            ("run --pids-limit 9 img ls", "no counterpart"),
+            ("run -q img ls", "no counterpart"),
+            ("cp -L web:a .", "followed"),
+            ("cp --chown 1:1 a web:", "chown"),
+            ("search ubuntu", "'sbx images'"),
+            ("logout", "'sbx login'"),
+            ("context use work", "--profile"),
             ("run --privileged img id", "--isolation"),
             ("run --network host img id", "'sbx network allow'"),
             ("run -m 4g img id", "--memory 4g"),
             ("run img", "CMD"),
             ("kill web", "'sbx rm SANDBOX'"),
-            ("logs --tail 10 web ex_1", "'tail'"),
+            ("logs --since 1h web", "--tail N"),
             ("expose web 8080:80", "URL"),
             ("timeout web 1h", "'sbx timeout 1h SANDBOX'"),
             ("snapshot create web mine", "--name NAME"),
@@ -345,6 +453,21 @@ mod tests {
             let text = refusal(line);
             assert!(text.contains("tip: ") && text.contains(part), "{line}: {text}");
             assert!(!text.contains("similar") && !text.contains("as a value"), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_host_name_is_not_help() {
+        assert!(refusal("run -h web ubuntu ls").contains("--hostname has no counterpart"));
+        for line in ["run -h", "run ubuntu -h", "run --help", "logs -h"] {
+            assert!(refusal(line).contains("Usage: sbx"), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_is_not_said_to_be_a_value() {
+        for line in ["run --no-such-option img ls", "exec --no-such-option web ls"] {
+            assert!(!refusal(line).contains("as a value"), "{}", refusal(line));
         }
     }
 
