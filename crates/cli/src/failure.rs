@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sandboxd_client::{Code, Error};
 
@@ -78,7 +79,9 @@ fn chain_text(error: &anyhow::Error) -> String {
 /// An error of the service in the words of the command line, with its code and the id of its request, and how long sbx tried.
 fn text(error: &Error) -> String {
     let (message, code) = (in_user_units(error.message()), error.code_name());
-    let tried = gave_up(error.waited()).map_or_else(String::new, |tried| format!("{tried}: "));
+    // A refusal after a wait is final; nothing was given up.
+    let waited = if error.retryable() { error.waited() } else { Duration::ZERO };
+    let tried = gave_up(waited).map_or_else(String::new, |tried| format!("{tried}: "));
     match error.request_id() {
         Some(id) => format!("{tried}{message} ({code}, request {id})"),
         None => format!("{tried}{message} ({code})"),
@@ -112,8 +115,15 @@ fn hint(error: &Error, certificate: Option<String>) -> Option<String> {
         }
         Code::Forbidden => "the key lacks a scope; 'sandboxd key create --scopes …' creates another key",
         Code::FileNotFound => "a relative path starts at the working directory of the sandbox",
-        Code::SandboxNotFound => "'sbx ls' lists sandboxes",
-        Code::ExecutionNotFound => "'sbx logs SANDBOX' lists executions",
+        Code::SandboxNotFound => match (detail("state"), detail("reason")) {
+            (Some("terminated"), Some("timeout")) => {
+                "its timeout ended it: --timeout of 'sbx create' sets another one, such as 24h, --pause-on-timeout keeps the sandbox paused, \
+                 and 'sbx timeout 24h SANDBOX' changes the timeout of a live sandbox"
+            }
+            (Some("terminated"), _) => "'sbx ls --all' lists terminated sandboxes, too",
+            _ => "'sbx ls' lists sandboxes",
+        },
+        Code::ExecutionNotFound => "'sbx logs --list SANDBOX' lists executions",
         Code::SnapshotNotFound => "'sbx snapshot ls' lists snapshots",
         Code::TemplateNotFound => "'sbx template ls' lists templates",
         Code::InvalidConfig if detail("field") == Some("image") => {
@@ -136,9 +146,9 @@ fn argument_hint(argument: &str) -> Option<&'static str> {
         "sandboxId" => Some(
             "a sandbox id is sb_ followed by letters and digits, and a name is what --name gave; 'sbx ls' lists both",
         ),
-        "executionId" => {
-            Some("an execution id is ex_ followed by letters and digits; 'sbx logs SANDBOX' lists executions")
-        }
+        "executionId" => Some(
+            "an execution id is ex_ followed by letters and digits; 'sbx logs --list SANDBOX' lists executions",
+        ),
         _ => None,
     }
 }

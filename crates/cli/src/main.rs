@@ -14,7 +14,6 @@ mod figures;
 mod interrupt;
 mod limit_wait;
 mod output;
-mod probe;
 mod progress;
 mod pull;
 mod style;

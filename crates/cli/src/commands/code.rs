@@ -9,6 +9,7 @@ use futures_util::TryStreamExt;
 use sandboxd_client::{Client, CodeException, CodeOutput, RunCode};
 
 use super::code_results::Results;
+use super::named_sandbox::find_sandbox;
 use super::variables::variables;
 use crate::cli::CodeArguments;
 use crate::interrupt::Interrupt;
@@ -25,7 +26,7 @@ pub async fn code(client: &Client, format: OutputFormat, arguments: CodeArgument
         Some(code) if code != "-" => code,
         _ => tokio::task::spawn_blocking(read_stdin).await??,
     };
-    let mut run = client.find(&id).await?.run_code(code).timeout(timeout);
+    let mut run = find_sandbox(client, &id).await?.run_code(code).timeout(timeout);
     run = run.set_some(language, RunCode::language).set_some(context, RunCode::context);
     for (name, value) in variables(&[], &env)? {
         run = run.env(name, value);

@@ -8,6 +8,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use sandboxd_client::{Client, EventId, EventKind, EventStream, Events, RuntimeEvent, Sandbox};
 use serde_json::Value;
 
+use super::named_sandbox::find_sandbox;
 use crate::cli::EventsArguments;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat};
@@ -22,7 +23,7 @@ pub async fn events(client: &Client, format: OutputFormat, arguments: &EventsArg
     let interrupt = Interrupt::listen()?;
     let work = async {
         let sandbox = match &arguments.id {
-            Some(id) => Some(client.find(id).await?),
+            Some(id) => Some(find_sandbox(client, id).await?),
             None => None,
         };
         let query = || query(client, sandbox.as_ref(), arguments);

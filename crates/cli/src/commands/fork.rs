@@ -6,6 +6,7 @@ use anyhow::Result;
 use base::SetSome;
 use sandboxd_client::{Client, Fork, Sandbox};
 
+use super::named_sandbox::find_sandbox;
 use super::variables::variables;
 use crate::cli::ForkArguments;
 use crate::output::OutputFormat;
@@ -13,7 +14,7 @@ use crate::output::OutputFormat;
 /// Prints the ids of the new sandboxes. All are created, or none.
 pub async fn fork(client: &Client, format: OutputFormat, arguments: ForkArguments) -> Result<ExitCode> {
     let ForkArguments { id, count, env, name, metadata, memory } = arguments;
-    let mut request = client.find(&id).await?.fork(count).memory(memory);
+    let mut request = find_sandbox(client, &id).await?.fork(count).memory(memory);
     for (name, value) in variables(&[], &env)? {
         request = request.env(name, value);
     }

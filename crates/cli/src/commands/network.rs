@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail, ensure};
 use sandboxd_client::{Client, EgressDefault, EgressPolicy, NetworkView, SandboxView};
 
+use super::named_sandbox::find_sandbox;
 use crate::cli::NetworkCommand;
 use crate::output::OutputFormat;
 use crate::progress::size;
@@ -18,9 +19,11 @@ use crate::table::{plain, table};
 pub async fn network(client: &Client, format: OutputFormat, command: NetworkCommand) -> Result<ExitCode> {
     let view = match command {
         NetworkCommand::Show { id } => return show(client, format, &id).await,
-        NetworkCommand::Allow { id, all: true, .. } => client.find(&id).await?.set_egress(open()).await?,
+        NetworkCommand::Allow { id, all: true, .. } => {
+            find_sandbox(client, &id).await?.set_egress(open()).await?
+        }
         NetworkCommand::Allow { id, targets, only: true, .. } => {
-            client.find(&id).await?.set_egress(with_allowed(offline(), &targets)?).await?
+            find_sandbox(client, &id).await?.set_egress(with_allowed(offline(), &targets)?).await?
         }
         NetworkCommand::Allow { id, targets, .. } => {
             change(client, &id, |policy| with_allowed(policy, &targets)).await?
@@ -28,13 +31,13 @@ pub async fn network(client: &Client, format: OutputFormat, command: NetworkComm
         NetworkCommand::Deny { id, targets } => {
             change(client, &id, |policy| with_denied(policy, &targets)).await?
         }
-        NetworkCommand::Offline { id } => client.find(&id).await?.set_egress(offline()).await?,
+        NetworkCommand::Offline { id } => find_sandbox(client, &id).await?.set_egress(offline()).await?,
     };
     format.print_id(&view.network, &view.id)
 }
 
 async fn show(client: &Client, format: OutputFormat, id: &str) -> Result<ExitCode> {
-    let view = client.find(id).await?.network().await?;
+    let view = find_sandbox(client, id).await?.network().await?;
     format.print(&view, |paint| render(&view, paint))
 }
 
@@ -43,7 +46,7 @@ async fn change(
     id: &str,
     change: impl FnOnce(EgressPolicy) -> Result<EgressPolicy>,
 ) -> Result<SandboxView> {
-    let sandbox = client.find(id).await?;
+    let sandbox = find_sandbox(client, id).await?;
     let policy = change(sandbox.network().await?.egress)?;
     Ok(sandbox.set_egress(policy).await?)
 }

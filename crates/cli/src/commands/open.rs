@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use sandboxd_client::{Client, PortVisibility};
 use serde_json::json;
 
+use super::named_sandbox::find_sandbox;
 use crate::cli::OpenArguments;
 use crate::output::OutputFormat;
 
@@ -31,7 +32,7 @@ pub async fn open(client: &Client, format: OutputFormat, arguments: &OpenArgumen
 }
 
 async fn port_url(client: &Client, id: &str, port: u16, arguments: &OpenArguments) -> Result<String> {
-    let sandbox = client.find(id).await?;
+    let sandbox = find_sandbox(client, id).await?;
     let ports = sandbox.ports().await?;
     let Some(exposed) = ports.into_iter().find(|exposed| exposed.port == port) else {
         bail!("port {port} of {id} is not exposed; run 'sbx expose {id} {port}'");

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::{Client, Port, PortVisibility};
 
+use super::named_sandbox::find_sandbox;
 use crate::cli::ProbeArguments;
 use crate::output::OutputFormat;
 use crate::style::{Paint, Tone};
@@ -12,7 +13,7 @@ use crate::table::{plain, table};
 
 /// Prints the exposed ports as a table.
 pub async fn ports(client: &Client, format: OutputFormat, arguments: &ProbeArguments) -> Result<ExitCode> {
-    let ports = client.find(&arguments.id).await?.ports().await?;
+    let ports = find_sandbox(client, &arguments.id).await?.ports().await?;
     format.print(&ports, |paint| render(&ports, paint))
 }
 

@@ -6,9 +6,9 @@ use anyhow::Result;
 use sandboxd_client::Client;
 use serde_json::json;
 
+use super::probe::{SandboxProcess, take_snapshot};
 use crate::cli::ProbeArguments;
 use crate::output::OutputFormat;
-use crate::probe::{SandboxProcess, take_snapshot};
 use crate::style::Tone;
 use crate::table::{age, plain, table};
 

@@ -6,6 +6,7 @@ use anyhow::Result;
 use sandboxd_client::Client;
 
 use super::batch::{BatchForm, ItemResult, for_each};
+use super::named_sandbox::find_sandbox;
 use crate::cli::ResumeArguments;
 use crate::output::OutputFormat;
 
@@ -13,7 +14,7 @@ use crate::output::OutputFormat;
 pub async fn resume(client: &Client, format: OutputFormat, arguments: &ResumeArguments) -> Result<ExitCode> {
     let ids = &arguments.sandboxes.ids;
     for_each(ids, BatchForm::of(format, ids.len()), async |id: &String| {
-        let sandbox = client.find(id).await?;
+        let sandbox = find_sandbox(client, id).await?;
         let resumed = if arguments.cold { sandbox.resume_cold().await? } else { sandbox.resume().await? };
         ItemResult::new(id, resumed).map(Some)
     })

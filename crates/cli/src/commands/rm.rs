@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::batch::{BatchForm, ItemResult, for_each};
 use super::merged_lists::merge;
+use super::named_sandbox::find_sandbox;
 use crate::cli::RmArguments;
 use crate::output::{OutputFormat, note};
 
@@ -24,7 +25,7 @@ pub async fn rm(client: &Client, format: OutputFormat, arguments: RmArguments) -
     let terminated_before = RefCell::new(Vec::new());
     let code = for_each(&ids, form, async |id: &String| {
         let ended = async {
-            let sandbox = client.find(id).await?;
+            let sandbox = find_sandbox(client, id).await?;
             let end = sandbox.terminate().await?;
             Ok::<_, sandboxd_client::Error>((sandbox, end))
         };

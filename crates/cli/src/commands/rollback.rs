@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
+use super::named_sandbox::find_sandbox;
 use super::snapshot_names::snapshot_of;
 use crate::cli::RollbackArguments;
 use crate::output::OutputFormat;
@@ -15,7 +16,7 @@ pub async fn rollback(
     format: OutputFormat,
     arguments: &RollbackArguments,
 ) -> Result<ExitCode> {
-    let sandbox = client.find(&arguments.id).await?;
+    let sandbox = find_sandbox(client, &arguments.id).await?;
     let snapshot = snapshot_of(client, &sandbox, &arguments.snapshot).await?;
     let view = sandbox.rollback(&snapshot).await?;
     format.print_id(&view, &view.id)

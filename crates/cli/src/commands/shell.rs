@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
+use super::named_sandbox::find_sandbox;
 use super::session::{self, TerminalOptions};
 use super::variables::variables;
 use crate::cli::ShellArguments;
@@ -13,7 +14,7 @@ use crate::tty;
 /// Connects the terminal with a new shell, or with a running one, until either ends.
 pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCode> {
     session::check_terminal()?;
-    let sandbox = client.find(&arguments.id).await?;
+    let sandbox = find_sandbox(client, &arguments.id).await?;
     let terminal = match &arguments.attach {
         Some(execution) => {
             let terminal = sandbox.execution(execution)?.attach().await?;

@@ -7,6 +7,7 @@ use base::SetSome;
 use sandboxd_client::{Client, SnapshotView, Snapshots, TakeSnapshot};
 
 use super::batch::{BatchForm, ItemResult, for_each};
+use super::named_sandbox::find_sandbox;
 use super::snapshot_names::only_snapshot;
 use crate::cli::SnapshotCommand;
 use crate::output::OutputFormat;
@@ -18,7 +19,7 @@ use crate::table::{age, plain, table};
 pub async fn snapshot(client: &Client, format: OutputFormat, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
         SnapshotCommand::Create { id, name, metadata, memory } => {
-            let mut request = client.find(&id).await?.snapshot().memory(memory);
+            let mut request = find_sandbox(client, &id).await?.snapshot().memory(memory);
             request = request.set_some(name, TakeSnapshot::name);
             for (key, value) in metadata {
                 request = request.metadata(key, value);
@@ -52,7 +53,7 @@ async fn list(
 ) -> Result<Vec<SnapshotView>> {
     let mut query = client.snapshots();
     if let Some(sandbox) = sandbox {
-        query = query.of(client.find(sandbox).await?.id());
+        query = query.of(find_sandbox(client, sandbox).await?.id());
     }
     query = query.set_some(name, Snapshots::name);
     for (key, value) in metadata {

@@ -6,6 +6,7 @@ use anyhow::Result;
 use sandboxd_client::Client;
 
 use super::batch::{BatchForm, ItemResult, for_each};
+use super::named_sandbox::find_sandbox;
 use crate::cli::TimeoutArguments;
 use crate::output::OutputFormat;
 
@@ -17,7 +18,7 @@ pub async fn timeout(
 ) -> Result<ExitCode> {
     let TimeoutArguments { timeout, ids } = arguments;
     for_each(ids, BatchForm::of(format, ids.len()), async |id: &String| {
-        let view = client.find(id).await?.set_timeout(*timeout).await?;
+        let view = find_sandbox(client, id).await?.set_timeout(*timeout).await?;
         ItemResult::new(id, view).map(Some)
     })
     .await

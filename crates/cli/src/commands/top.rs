@@ -8,11 +8,11 @@ use anyhow::Result;
 use sandboxd_client::Client;
 use serde_json::{Value, json};
 
+use super::probe::{Snapshot, shares, take_snapshot};
 use super::ps::memory;
 use crate::cli::TopArguments;
 use crate::interrupt::Interrupt;
 use crate::output::OutputFormat;
-use crate::probe::{Snapshot, shares, take_snapshot};
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 

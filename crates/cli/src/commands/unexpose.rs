@@ -6,6 +6,7 @@ use anyhow::Result;
 use sandboxd_client::Client;
 
 use super::batch::{BatchForm, ItemResult, for_each};
+use super::named_sandbox::find_sandbox;
 use crate::cli::UnexposeArguments;
 use crate::output::OutputFormat;
 
@@ -15,7 +16,7 @@ pub async fn unexpose(
     format: OutputFormat,
     arguments: &UnexposeArguments,
 ) -> Result<ExitCode> {
-    let sandbox = client.find(&arguments.id).await?;
+    let sandbox = find_sandbox(client, &arguments.id).await?;
     for_each(&arguments.ports, BatchForm::of(format, arguments.ports.len()), async |port: &u16| {
         let closed = sandbox.close_port(*port).await?;
         ItemResult::new(closed.port, &closed).map(Some)

@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use sandboxd_client::{Client, Code, Sandbox};
 
+use super::named_sandbox::find_sandbox;
+
 /// The time, and one line per process: pid, parent, state, owner, CPU ticks, kB of memory, start in ticks, and command line. The time is
 /// the start of the script, because lxcfs counts `/proc/uptime` from the start of the sandbox, and starts of processes count from that of the host.
 const SCRIPT: &str = r#"
@@ -53,7 +55,7 @@ pub struct Snapshot {
 /// Takes one snapshot. Fails for a paused sandbox, without resuming it. While commands hold all execution slots, a detached command takes
 /// it, because those have slots of their own.
 pub async fn take_snapshot(client: &Client, id: &str) -> Result<Snapshot> {
-    let sandbox = client.without_limit_waits().find(id).await?;
+    let sandbox = find_sandbox(&client.without_limit_waits(), id).await?;
     match sandbox.execute(SCRIPT).without_resume().killed_on_drop().await {
         Err(error) if error.code() == Code::RateLimited => {
             take_detached(&client.sandbox(sandbox.id().as_str())?).await
