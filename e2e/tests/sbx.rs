@@ -204,9 +204,8 @@ async fn run_passes_long_input_to_a_sandbox_that_lives_long_enough() {
     assert_eq!(counted.trim(), "1000000");
     let [id] = &user.live()[..] else { panic!("expected one sandbox") };
     let details = &user.json(&["inspect", id])[0];
-    assert!(details["timeoutMs"].as_u64().unwrap() > 3_600_000, "{details}");
-    // If sbx is killed, the sandbox ends at its timeout and is not paused when idle.
-    assert_eq!(details["idleTimeoutMs"], 0);
+    // If sbx is killed, the sandbox ends soon, as nobody renews its timeout, and is not paused when idle.
+    assert_eq!((&details["timeoutMs"], &details["idleTimeoutMs"]), (&300_000.into(), &0.into()));
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
@@ -280,8 +279,17 @@ async fn a_name_stands_for_the_id_in_every_command() {
     let refused = user.run(&["create", image, "--name", "web"]);
     assert!(text(&refused.stderr).contains(id), "{}", text(&refused.stderr));
     assert_eq!(user.json(&["rm", "web", "--json"])["id"], id);
-    assert_eq!(code(&user.run(&["exec", "web", "--", "true"])), 125);
-    // The name is free at once.
+    // The name still says what has ended, until another sandbox has it.
+    for words in [&["exec", "web", "--", "true"][..], &["logs", "web"], &["inspect", "web"]] {
+        let output = user.run(words);
+        let stderr = text(&output.stderr);
+        assert_eq!(code(&output), 125, "{stderr}");
+        assert!(stderr.contains(id) && stderr.contains("was terminated at"), "{words:?}: {stderr}");
+    }
+    assert!(user.stdout(&["events", "web"]).contains("sandbox.terminated"));
+    assert!(user.stdout(&["ls", "--all"]).contains(" web "));
+    assert_eq!(text(&user.run(&["rm", "web"]).stderr), "sbx: already terminated: web\n");
+    // It is free at once.
     let next = user.stdout(&["create", image, "--name", "web"]);
     assert_ne!(next.trim(), id);
     user.stdout(&["rm", "web", fork.trim()]);
@@ -329,8 +337,9 @@ async fn errors_name_the_remedy() {
     wrong(&["run", "--cpu", "3", Service::image(), "--", "true"], &["2, 4 or 8"]);
     wrong(&["exec", "nonsense", "--", "true"], &["'nonsense' does not exist", "SANDBOX_NOT_FOUND", "sbx ls"]);
     wrong(&["exec", "sb_nonsense!", "--", "true"], &["sb_nonsense!", "a sandbox id is sb_"]);
-    wrong(&["logs", "sb_00000000", "ex_nope"], &["ex_nope", "'sbx logs SANDBOX' lists executions"]);
-    wrong(&["exec", "--timeout", "0", "sb_00000000", "--", "true"], &["above 0 and up to 24h"]);
+    wrong(&["logs", "sb_00000000", "ex_nope"], &["ex_nope", "'sbx logs --list SANDBOX' lists executions"]);
+    wrong(&["logs", "ex_00000000000000000000"], &["'sbx logs SANDBOX ex_00000000000000000000'"]);
+    wrong(&["exec", "--timeout", "25h", "sb_00000000", "--", "true"], &["up to 24h"]);
     wrong(&["exec", "--timeout", "6m", "--buffered", "sb_00000000", "--", "true"], &["at most 5m"]);
     wrong(&["--url", "https://127.0.0.1:9", "ls"], &["127.0.0.1:9", "check that the service runs"]);
     wrong(&["--url", "http://a.example", "ls"], &["unencrypted"]);

@@ -18,14 +18,14 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use sandboxd_client::IsolationChoice;
 
-pub use copy::{CpArguments, Volume};
+pub use copy::{CpArguments, Volume, VolumeChanges};
 pub use create::{CreateArguments, SandboxOptions};
 pub use events::EventsArguments;
 pub use exec::{CodeArguments, ExecArguments, KillArguments, RunArguments, ShellArguments};
 pub use key::{KeyCommand, NewKey};
 pub use mcp::McpArguments;
 pub use network::{NetworkChoice, NetworkCommand};
-pub use running::{BUFFERED_MAX, CommandOptions};
+pub use running::{BUFFERED_MAX, CommandOptions, DETACHED_MAX};
 pub use snapshot::{ForkArguments, RollbackArguments, SnapshotCommand};
 pub use template::{BuildArguments, TemplateCommand};
 
@@ -74,7 +74,7 @@ pub enum SbxCommand {
     Code(CodeArguments),
     /// Open a terminal in a sandbox
     Shell(ShellArguments),
-    /// Show the output of a detached command, or list them
+    /// Show the output of a command in a sandbox, or list the commands
     Logs(LogsArguments),
     /// End detached commands and terminals of a sandbox
     Kill(KillArguments),
@@ -182,12 +182,18 @@ pub struct LogsArguments {
     /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// Execution id, as printed by 'sbx exec --detach'; without it, list executions, or follow the newest one with --follow
-    #[arg(value_name = "EXECUTION")]
+    /// Execution id, as printed by 'sbx exec --detach'; without it, the newest command
+    #[arg(value_name = "EXECUTION", conflicts_with = "list")]
     pub execution: Option<String>,
     /// Follow the output until the command ends
-    #[arg(long, short)]
+    #[arg(long, short, conflicts_with = "list")]
     pub follow: bool,
+    /// Print only the last N lines of standard output and of standard error, and with --follow what comes after them
+    #[arg(long, alias = "lines", short = 'n', value_name = "N", conflicts_with = "list", value_parser = lines)]
+    pub tail: Option<usize>,
+    /// List the executions instead
+    #[arg(long, short)]
+    pub list: bool,
 }
 
 /// The arguments of `sbx ls`.
@@ -348,6 +354,14 @@ pub struct LoginArguments {
     /// Read the key from this file instead of standard input
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+}
+
+/// Parses the value of `--tail`, which is `all` in Docker for all lines.
+fn lines(text: &str) -> Result<usize, String> {
+    if text == "all" {
+        return Ok(usize::MAX);
+    }
+    text.parse().map_err(|_| "expected a number of lines, or all".to_owned())
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

@@ -1,5 +1,6 @@
 //! The commands, one per file. Each returns the exit code.
 
+mod background;
 mod batch;
 mod bench;
 mod build;

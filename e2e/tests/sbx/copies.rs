@@ -165,6 +165,36 @@ async fn local_changes_survive_a_copy_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn changes_that_are_not_copied_back_are_named() {
+    let user = TestUser::new().await;
+    let local = tempfile::tempdir().unwrap();
+    for name in ["a", "same"] {
+        write(&local.path().join(name), "sent");
+    }
+    let run = |volume: &str, work: &str| {
+        let output = user.run(&["run", "-v", volume, Service::image(), "--", work]);
+        (code(&output), text(&output.stderr))
+    };
+    let dir = local.path().display().to_string();
+    let work = "echo changed > a; mkdir d; echo new > d/b; touch same";
+    let (ended, stderr) = run(&format!("{dir}:/workspace"), work);
+    assert_eq!(ended, 0);
+    assert_eq!(
+        stderr,
+        "sbx: changed in /workspace and not copied back: a, d/b; ':rw' at the end of -v copies changes back\n"
+    );
+    assert_eq!(read(local.path().join("a")), "sent");
+    for (volume, work) in [(":/workspace:ro", work), (":/workspace", "touch same; rm a"), (":/w", "rm -r /w")]
+    {
+        assert_eq!(run(&format!("{dir}{volume}"), work), (0, String::new()), "{volume} {work}");
+    }
+    let (_, stderr) = run(&format!("{dir}/a:/etc/a"), "echo changed > /etc/a");
+    assert!(stderr.contains("not copied back: a;"), "{stderr}");
+    let (ended, stderr) = run("no-such-volume:/data", "true");
+    assert!(ended == 125 && stderr.contains("no named volumes"), "{stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_copied_file_keeps_mode_and_time() {
     let user = TestUser::new().await;
     let id = user.create();
@@ -202,6 +232,15 @@ async fn archives_pass_through_pipes() {
     pipe(&contents.stdout, "/tmp/to");
     let found = user.stdout(&["exec", &id, "--", "cat /tmp/to/d/sub/file /tmp/to/sub/file"]);
     assert_eq!(found, "in\nin\n");
+    // A slash creates the directory. Without it an archive is refused, as it was hardly meant to be a file.
+    pipe(&archive.stdout, "/tmp/new/");
+    assert_eq!(user.stdout(&["exec", &id, "--", "cat /tmp/new/d/sub/file"]), "in\n");
+    let mut refused =
+        user.sbx().args(["cp", "-", &format!("{id}:/tmp/none")]).stdin(Stdio::piped()).spawn().unwrap();
+    // It may fail before it has read everything.
+    let _ = refused.stdin.take().unwrap().write_all(&archive.stdout);
+    assert_eq!(refused.wait().unwrap().code(), Some(125));
+    assert_eq!(code(&user.run(&["exec", &id, "--", "test -e /tmp/none"])), 1);
     // Otherwise it is the content of a file.
     pipe(&archive.stdout, "/tmp/d.tar");
     assert_eq!(user.stdout(&["exec", &id, "--", "tar tf /tmp/d.tar | sort"]), "d/\nd/sub/\nd/sub/file\n");

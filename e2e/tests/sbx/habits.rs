@@ -167,6 +167,75 @@ async fn a_killed_command_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_detached_run_is_a_sandbox_with_a_command() {
+    let user = TestUser::new().await;
+    let image = Service::image();
+    let work = "id -un; echo $A; pwd; sleep 600";
+    let options = ["--name", "web", "-e", "A=1", "-w", "/tmp", "-u", "nobody", "-p", "8080"];
+    let started = user.run(&[&["run", "-d"][..], &options, &[image, "--", work]].concat());
+    let stderr = text(&started.stderr);
+    assert_eq!((code(&started), text(&started.stdout).as_str()), (0, "web\n"), "{stderr}");
+    for part in ["ends in 5m", "https://8080-", "'sbx open web 8080'"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    assert_eq!(user.json(&["inspect", "web"])[0]["idleTimeoutMs"], 0);
+    let begin = Instant::now();
+    while user.stdout(&["logs", "web"]) != "nobody\n1\n/tmp\n" {
+        assert!(begin.elapsed() < TIMEOUT, "{}", user.stdout(&["logs", "web"]));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(user.stdout(&["logs", "--tail", "1", "web"]), "/tmp\n");
+    // A server counts more than what is run beside it.
+    assert_eq!(user.stdout(&["exec", "web", "echo beside"]), "beside\n");
+    let logs = user.run(&["logs", "web"]);
+    assert_eq!(text(&logs.stdout), "nobody\n1\n/tmp\n");
+    assert!(text(&logs.stderr).contains("'sbx logs --list web'"), "{}", text(&logs.stderr));
+    let listed = user.stdout(&["logs", "--list", "web"]);
+    assert!(listed.contains("sleep 600") && listed.contains("echo beside"), "{listed}");
+    // Without a name it is the id, and a refusal creates no sandbox.
+    let id = user.stdout(&["run", "-dit", "--timeout", "1h", image]);
+    assert_eq!(user.json(&["inspect", id.trim()])[0]["timeoutMs"], 3_600_000);
+    let before = user.live().len();
+    for words in [["-v", ".:/w:rw"], ["-p", "8080:80"], ["-u", "1000:1000"]] {
+        let failed = user.run(&[&["run", "-d"][..], &words, &[image, "true"]].concat());
+        assert_eq!(code(&failed), 125, "{words:?}: {}", text(&failed.stderr));
+    }
+    assert_eq!(user.live().len(), before);
+    let execution = user.stdout(&["exec", "-dit", "web", "echo detached"]);
+    assert_eq!(user.stdout(&["logs", "-f", "web", execution.trim()]), "detached\n");
+    assert_eq!(user.stdout(&["logs", "-f", "--tail", "1", "web", execution.trim()]), "detached\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_runs_as_a_user() {
+    let user = TestUser::new().await;
+    let number_of = |name: &str| user.stdout(&["run", "-u", name, Service::image(), "id -u"]);
+    assert_eq!(number_of("0"), "0\n");
+    assert_ne!(number_of("nobody"), "0\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_has_timed_out_says_so_by_its_name() {
+    let user = TestUser::new().await;
+    user.stdout(&["create", Service::image(), "--name", "short", "--timeout", "1s"]);
+    let begin = Instant::now();
+    while !user.stdout(&["ls", "--all"]).contains("terminated") {
+        assert!(begin.elapsed() < TIMEOUT, "{}", user.stdout(&["ls", "--all"]));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let output = user.run(&["exec", "short", "true"]);
+    for part in ["reason 'timeout'", "--timeout of 'sbx create'", "'sbx timeout 24h SANDBOX'"] {
+        assert!(text(&output.stderr).contains(part), "{part}: {}", text(&output.stderr));
+    }
+    let table = user.stdout(&["ls", "--all"]);
+    assert!(table.contains(" short "), "{table}");
+    // A command that the timeout ends names the same.
+    user.stdout(&["create", Service::image(), "--name", "short", "--timeout", "3s"]);
+    let output = user.run(&["exec", "short", "sleep 60"]);
+    assert!(text(&output.stderr).contains("'sbx timeout"), "{}", text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn executions_are_killed_and_signalled() {
     let user = TestUser::new().await;
     let id = user.create();
@@ -175,12 +244,14 @@ async fn executions_are_killed_and_signalled() {
     assert_eq!(user.stdout(&["kill", &id, &first, &second]), format!("{first}\n{second}\n"));
     assert_eq!(user.stdout(&["kill", "--signal", "term", &id, &third]).trim(), third);
     let begin = Instant::now();
-    while user.stdout(&["logs", &id]).contains("running") {
-        assert!(begin.elapsed() < TIMEOUT, "{}", user.stdout(&["logs", &id]));
+    while user.stdout(&["logs", "--list", &id]).contains("running") {
+        assert!(begin.elapsed() < TIMEOUT, "{}", user.stdout(&["logs", "--list", &id]));
         std::thread::sleep(Duration::from_millis(50));
     }
-    let listed = user.stdout(&["logs", &id]);
+    let listed = user.stdout(&["logs", "--list", &id]);
     assert!(listed.contains("SIGKILL") && listed.contains("SIGTERM"), "{listed}");
+    // One that has ended needs no signal.
+    assert_eq!(user.stdout(&["kill", "-s", "TERM", &id, &third]).trim(), third);
     let missing = user.run(&["kill", &id, "ex_00000000000000000000"]);
     assert!(code(&missing) == 125 && text(&missing.stderr).contains("sbx logs"), "{}", text(&missing.stderr));
 }
@@ -215,9 +286,11 @@ async fn snapshots_have_names() {
     user.stdout(&["exec", &id, "echo two > step"]);
     assert_eq!(user.stdout(&["rollback", &id, "step-one"]).trim(), id);
     assert_eq!(user.stdout(&["exec", &id, "cat step"]), "one\n");
-    let copy = user.stdout(&["create", "step-one"]);
+    let copy = user.stdout(&["create", "step-one:latest"]);
     assert_eq!(user.stdout(&["exec", copy.trim(), "cat step"]), "one\n");
     let second = user.stdout(&["snapshot", "create", &id, "--name", "step-one"]);
+    assert_eq!(user.json(&["inspect", "step-one"])[0]["id"], second.trim());
+    assert_eq!(user.json(&["inspect", first.trim()])[0]["name"], "step-one");
     let ambiguous = user.run(&["snapshot", "rm", "step-one"]);
     let stderr = text(&ambiguous.stderr);
     assert!(stderr.contains(first.trim()) && stderr.contains(second.trim()), "{stderr}");

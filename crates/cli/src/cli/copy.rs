@@ -11,8 +11,18 @@ use clap::Args;
 pub struct Volume {
     pub local: PathBuf,
     pub inside: PathBuf,
-    /// Copy it back after the command.
-    pub back: bool,
+    pub changes: VolumeChanges,
+}
+
+/// What sbx does with the changes of a sandbox to a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeChanges {
+    /// Copies them back after the command: `:rw`.
+    CopiedBack,
+    /// Drops them: `:ro`.
+    Dropped,
+    /// Drops them, and says which ones: a volume without either.
+    Reported,
 }
 
 /// The arguments of `sbx cp`.
@@ -20,11 +30,12 @@ pub struct Volume {
 pub struct CpArguments {
     /// Local path, SANDBOX:PATH, or - for standard input; a directory ending in /. means its contents
     ///
-    /// Standard input is the content of a file, or a tar archive if TO is an existing directory.
+    /// Standard input is the content of a file, or a tar archive if TO is an existing directory or ends in /.
     pub from: OsString,
     /// Local path, SANDBOX:PATH, or - for standard output; a name ending in / is a directory
     ///
-    /// A directory is written to standard output as a tar archive, whose names begin with that of the directory.
+    /// A file is written to standard output as it is, without an archive around it; a directory as a tar archive, whose names begin with that
+    /// of the directory, so that 'sbx cp SANDBOX:DIR - | tar x' unpacks it.
     pub to: OsString,
     /// Show no progress bar
     #[arg(long, short)]
@@ -33,26 +44,32 @@ pub struct CpArguments {
 
 /// Parses `LOCAL:PATH` with options at the end that may be left out, such as `:rw`. Names may be any bytes.
 pub fn volume(text: &OsStr) -> Result<Volume, String> {
-    let (bytes, back) = without_options(text.as_bytes());
+    let (bytes, changes) = without_options(text.as_bytes());
     let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
     let colon = bytes.iter().rposition(|byte| *byte == b':');
     match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
         Some((local, inside)) if !local.is_empty() && inside.starts_with(b"/") => {
-            Ok(Volume { local: path(local), inside: path(inside), back })
+            Ok(Volume { local: path(local), inside: path(inside), changes })
         }
         _ => Err("expected LOCAL:PATH with an absolute path in the sandbox, such as .:/workspace".to_owned()),
     }
 }
 
-/// The text without the options of Docker at its end, and whether `rw` is one of them. `z` and `Z` are for mounts, and there are none.
-fn without_options(text: &[u8]) -> (&[u8], bool) {
-    let Some(colon) = text.iter().rposition(|byte| *byte == b':') else { return (text, false) };
+/// The text without the options of Docker at its end, and what they say about changes. `z` and `Z` are for mounts, and there are none.
+fn without_options(text: &[u8]) -> (&[u8], VolumeChanges) {
+    let none = (text, VolumeChanges::Reported);
+    let Some(colon) = text.iter().rposition(|byte| *byte == b':') else { return none };
     let options = || text[colon + 1..].split(|byte| *byte == b',');
-    if options().all(|option| matches!(option, b"rw" | b"ro" | b"z" | b"Z")) {
-        (&text[..colon], options().any(|option| option == b"rw"))
-    } else {
-        (text, false)
+    if !options().all(|option| matches!(option, b"rw" | b"ro" | b"z" | b"Z")) {
+        return none;
     }
+    let has = |name: &[u8]| options().any(|option| option == name);
+    let changes = match (has(b"rw"), has(b"ro")) {
+        (true, _) => VolumeChanges::CopiedBack,
+        (false, true) => VolumeChanges::Dropped,
+        (false, false) => VolumeChanges::Reported,
+    };
+    (&text[..colon], changes)
 }
 
 #[cfg(test)]
@@ -65,15 +82,22 @@ mod tests {
         assert_eq!(odd.local.as_os_str().as_bytes(), b"dd\xfe");
         assert_eq!(odd.inside.as_os_str().as_bytes(), b"/w\xff");
         let volume = |text: &str| volume(OsStr::new(text));
-        let volume_of =
-            |local: &str, inside: &str, back| Volume { local: local.into(), inside: inside.into(), back };
-        assert_eq!(volume(".:/workspace"), Ok(volume_of(".", "/workspace", false)));
-        assert_eq!(volume(".:/workspace:ro"), volume(".:/workspace"));
-        assert_eq!(volume("/a:b:/c:rw"), Ok(volume_of("/a:b", "/c", true)));
-        for (text, back) in
-            [(".:/w:ro,z", false), (".:/w:Z", false), (".:/w:rw,Z", true), (".:/w:z,rw", true)]
-        {
-            assert_eq!(volume(text), Ok(volume_of(".", "/w", back)), "{text}");
+        let volume_of = |local: &str, inside: &str, changes| Volume {
+            local: local.into(),
+            inside: inside.into(),
+            changes,
+        };
+        use VolumeChanges::{CopiedBack, Dropped, Reported};
+        assert_eq!(volume(".:/workspace"), Ok(volume_of(".", "/workspace", Reported)));
+        assert_eq!(volume(".:/workspace:ro"), Ok(volume_of(".", "/workspace", Dropped)));
+        assert_eq!(volume("/a:b:/c:rw"), Ok(volume_of("/a:b", "/c", CopiedBack)));
+        for (text, changes) in [
+            (".:/w:ro,z", Dropped),
+            (".:/w:Z", Reported),
+            (".:/w:rw,Z", CopiedBack),
+            (".:/w:z,rw", CopiedBack),
+        ] {
+            assert_eq!(volume(text), Ok(volume_of(".", "/w", changes)), "{text}");
         }
         for text in ["", ".", ".:", ":/a", ".:relative", "/a:rw", "/a:z", ".:/w:rw,", "rw:z"] {
             assert!(volume(text).is_err(), "{text}");

@@ -7,6 +7,7 @@ use clap::Args;
 use sandboxd_client::IsolationChoice;
 
 use super::network::{NetworkChoice, network_choice};
+use super::running::lifetime;
 use super::{isolation, megabytes, pair, time, vcpus};
 
 /// Options of a new sandbox.
@@ -45,6 +46,9 @@ pub struct SandboxOptions {
     /// Deny all outgoing connections, as with --network none
     #[arg(long, conflicts_with_all = ["allow", "network"])]
     pub offline: bool,
+    /// Give a port of the sandbox a URL, which is printed on standard error; repeatable
+    #[arg(long, short, value_name = "PORT", value_parser = published_port)]
+    pub publish: Vec<u16>,
     /// Set what separates the sandbox from the host; auto leaves the choice to the service [default: auto]
     #[arg(long, value_name = "BACKEND", value_parser = isolation())]
     pub isolation: Option<IsolationChoice>,
@@ -67,8 +71,8 @@ pub struct CreateArguments {
     pub image: String,
     #[command(flatten)]
     pub new: SandboxOptions,
-    /// Terminate the sandbox after this running time, such as 90m or 24h [default: 5m]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Terminate the sandbox after this running time, such as 90m; at most 24h, which is also 0 [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub timeout: Option<Duration>,
     /// Pause the sandbox at its timeout instead of terminating it
     #[arg(long)]
@@ -79,4 +83,32 @@ pub struct CreateArguments {
     /// Pause the sandbox after this time without activity; 0 for never [default: 2m]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub idle: Option<Duration>,
+}
+
+/// Parses the port of `-p`. Docker's form with a port of the host is refused, because nothing is forwarded.
+fn published_port(text: &str) -> Result<u16, String> {
+    let (host, port) = text.rsplit_once(':').map_or((None, text), |(host, port)| (Some(host), port));
+    match port.strip_suffix("/tcp").unwrap_or(port).parse() {
+        Ok(0) | Err(_) => Err("expected a port of the sandbox, 1 to 65535; UDP is not supported".to_owned()),
+        Ok(port) if host.is_some() => Err(format!(
+            "no port of the host is forwarded: the service gives each port a URL of its own; write -p {port}"
+        )),
+        Ok(port) => Ok(port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_has_no_port_of_the_host() {
+        assert_eq!((published_port("80"), published_port("8080/tcp")), (Ok(80), Ok(8080)));
+        for text in ["8080:80", "127.0.0.1:8080:80/tcp", ":80"] {
+            assert!(published_port(text).unwrap_err().contains("write -p 80"), "{text}");
+        }
+        for text in ["", "0", "65536", "80/udp", "80-90", "http"] {
+            assert!(published_port(text).unwrap_err().contains("1 to 65535"), "{text}");
+        }
+    }
 }

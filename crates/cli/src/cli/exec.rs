@@ -28,10 +28,20 @@ pub struct RunArguments {
     /// Run the command, or a shell, on a terminal
     #[arg(long, short, conflicts_with = "buffered")]
     pub tty: bool,
+    /// Start the command in a sandbox that stays, print its name or id and exit; 'sbx logs' shows the output
+    ///
+    /// The sandbox ends at its timeout, 5 minutes later, unless --timeout sets another one or 'sbx timeout' changes it. It is not paused when
+    /// it is idle. There is no input and no terminal, also with -i and -t.
+    #[arg(long, short, conflicts_with = "buffered")]
+    pub detach: bool,
+    /// Run as this user of the sandbox, a name or a number, instead of root; the group is that of the user
+    #[arg(long, short, value_name = "USER", value_parser = user)]
+    pub user: Option<String>,
     /// Copy a file or directory into the sandbox before the command starts; repeatable
     ///
-    /// With :rw the files that the sandbox has changed are copied back after the command has ended; with :ro, or nothing, none are.
-    #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
+    /// With :rw the files that the sandbox has changed are copied back after the command has ended. With nothing at the end sbx says which
+    /// ones it has not copied back; :ro means that none are to be.
+    #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw|:ro]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
     pub volume: Vec<Volume>,
     /// Command to run: a bash command line, or a program and its arguments
     #[arg(trailing_var_arg = true, required_unless_present = "tty", value_name = "COMMAND")]
@@ -46,8 +56,8 @@ pub struct ExecArguments {
     pub id: String,
     #[command(flatten)]
     pub running: CommandOptions,
-    /// Run the command on a terminal
-    #[arg(long, short, conflicts_with_all = ["buffered", "detach"])]
+    /// Run the command on a terminal, unless it is detached
+    #[arg(long, short, conflicts_with = "buffered")]
     pub tty: bool,
     /// Set an environment variable, or pass yours with NAME alone; repeatable
     #[arg(long, short, value_name = "NAME[=VALUE]")]
@@ -59,7 +69,7 @@ pub struct ExecArguments {
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
     /// Run as this user of the sandbox, a name or a number, instead of root; the group is that of the user
-    #[arg(long, short, value_name = "USER")]
+    #[arg(long, short, value_name = "USER", value_parser = user)]
     pub user: Option<String>,
     /// Fail if the sandbox is paused instead of resuming it
     #[arg(long)]
@@ -90,7 +100,7 @@ pub struct ShellArguments {
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
     /// Run as this user of the sandbox, a name or a number, instead of root; the group is that of the user
-    #[arg(long, short, value_name = "USER")]
+    #[arg(long, short, value_name = "USER", value_parser = user)]
     pub user: Option<String>,
     /// Run this instead of a shell: a bash command line, or a program and its arguments
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
@@ -131,12 +141,20 @@ pub struct KillArguments {
     /// Id or name of the sandbox; 'sbx rm' terminates the sandbox itself
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// Ids of the executions, as shown by 'sbx logs SANDBOX'
+    /// Ids of the executions, as shown by 'sbx logs --list SANDBOX'
     #[arg(value_name = "EXECUTION", required = true)]
     pub executions: Vec<String>,
     /// Send this signal to the commands, such as TERM or INT, instead of killing all their processes
     #[arg(long, short, value_name = "SIGNAL")]
     pub signal: Option<String>,
+}
+
+/// Parses a user. Docker also accepts a group, which the service takes from the user.
+fn user(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(':') {
+        return Err("expected the name or the number of a user; the group is that of the user".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// `--rm`, which users of Docker type: it is always so.

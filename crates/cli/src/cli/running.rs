@@ -7,10 +7,10 @@ use clap::Args;
 
 use super::time;
 
-/// The service's time limit for a command within one request, and the default of `run` and `exec`.
+/// The service's time limit for a command within one request.
 pub const BUFFERED_MAX: Duration = Duration::from_secs(5 * 60);
 /// The service's time limit for a detached command.
-const DETACHED_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub const DETACHED_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Options of a command.
 #[derive(Debug, Default, Args)]
@@ -20,7 +20,10 @@ pub struct CommandOptions {
     /// With --buffered it is text of up to 15 MiB, which is read to its end before the command starts.
     #[arg(long, short = 'i', alias = "interactive")]
     pub stdin: bool,
-    /// Kill the command after this time, such as 90s or 90m; at most 24h, or 5m with --buffered [default: 5m]
+    /// Kill the command after this time, such as 90s or 90m; at most 24h, or 5m with --buffered; 0 for 24h
+    ///
+    /// Without it a command of 'sbx exec' may run as long as its sandbox. One of 'sbx run' may run as long as sbx if standard output is a
+    /// terminal, and 5 minutes otherwise. With 'sbx run --detach' it is the timeout of the sandbox.
     #[arg(long, value_name = "TIME", value_parser = limit)]
     pub timeout: Option<Duration>,
     /// Print the output when the command has ended, up to 16 MiB per stream, instead of line by line
@@ -43,11 +46,13 @@ impl CommandOptions {
 
 /// Parses the time limit of a command.
 pub fn limit(text: &str) -> Result<Duration, String> {
-    let limit = time(text)?;
-    if limit.is_zero() || limit > DETACHED_MAX {
-        return Err("expected a time above 0 and up to 24h".to_owned());
-    }
-    Ok(limit)
+    let limit = lifetime(text)?;
+    if limit > DETACHED_MAX { Err("expected a time up to 24h".to_owned()) } else { Ok(limit) }
+}
+
+/// Parses the timeout of a sandbox. Zero is the longest one, as it means no limit in other tools.
+pub fn lifetime(text: &str) -> Result<Duration, String> {
+    time(text).map(|time| if time.is_zero() { DETACHED_MAX } else { time })
 }
 
 #[cfg(test)]
@@ -63,8 +68,7 @@ mod tests {
             running.buffered = true;
             assert_eq!(running.check().is_ok(), !is_long);
         }
-        for text in ["0", "0ms", "25h"] {
-            assert!(limit(text).is_err(), "{text}");
-        }
+        assert_eq!((limit("0"), limit("0ms")), (Ok(DETACHED_MAX), Ok(DETACHED_MAX)));
+        assert!(limit("25h").is_err());
     }
 }

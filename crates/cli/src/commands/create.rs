@@ -9,6 +9,7 @@ use sandboxd_client::{Client, Create, OnTimeout, SandboxView};
 
 use super::command_line;
 use super::creation::{Creation, CreationOptions, create_sandbox};
+use super::expose::publish;
 use super::variables::variables;
 use crate::cli::CreateArguments;
 use crate::interrupt::Interrupt;
@@ -38,6 +39,7 @@ pub async fn create(client: &Client, format: OutputFormat, arguments: CreateArgu
         Creation::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
     let code = format.print_id(&sandbox.known(), sandbox.id())?;
+    publish(&client.sandbox(sandbox.id().as_str())?, &arguments.new).await?;
     // For a person who has not set a time; scripts read standard error, too.
     let is_told =
         format == OutputFormat::Plain && arguments.timeout.is_none() && std::io::stderr().is_terminal();
@@ -48,7 +50,7 @@ pub async fn create(client: &Client, format: OutputFormat, arguments: CreateArgu
 }
 
 /// When the sandbox will end, and what changes that. `None` if it is kept.
-fn end_text(view: &SandboxView) -> Option<String> {
+pub fn end_text(view: &SandboxView) -> Option<String> {
     if view.on_timeout == OnTimeout::Pause {
         return None;
     }

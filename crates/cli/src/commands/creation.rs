@@ -143,8 +143,10 @@ fn is_unknown_image(error: &Error) -> bool {
 
 /// The id of the newest snapshot with this name, which sbx accepts in place of the id. `None` if there is none.
 async fn snapshot_named(client: &Client, name: &str) -> Option<String> {
+    // The tag that Docker adds means the newest one, as with templates.
+    let untagged = name.strip_suffix(":latest").unwrap_or(name);
     // If snapshots cannot be listed, the error of the create counts.
-    let found = newest_snapshot(&client.snapshots().name(name)).await.ok()??;
+    let found = newest_snapshot(&client.snapshots().name(untagged)).await.ok()??;
     note(&format!("sbx: '{name}' is the snapshot {found}"));
     Some(found)
 }
@@ -160,7 +162,10 @@ fn limit(given: Option<Duration>, missing: Missing, shows_progress: bool) -> Opt
 
 /// Terminates a sandbox. A failure is printed and does not change the exit code of sbx.
 pub async fn remove(sandbox: &Sandbox) {
-    if let Err(error) = sandbox.terminate().await {
+    if let Err(error) = sandbox.terminate().await
+        // Somebody else has removed it, or its timeout has ended.
+        && error.code() != Code::SandboxNotFound
+    {
         let id = sandbox.id();
         note(&format!(
             "sbx: cannot terminate {id}: {error}; run 'sbx rm {id}', or wait until its timeout terminates it"

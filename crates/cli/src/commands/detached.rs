@@ -14,13 +14,9 @@ use sandboxd_client::{Detached, Execute, SandboxState};
 
 use super::follow::print_detached;
 use super::input::StreamedInput;
-use crate::cli::BUFFERED_MAX;
 use crate::interrupt::{EXIT_CODE_SIGINT, Interrupt};
 use crate::output::{self, OutputFormat};
 
-/// The default time limit of a command: the longest for which `run` needs no detached execution. The service's own default of a minute
-/// would kill builds and installations.
-pub const TIMEOUT: Duration = BUFFERED_MAX;
 /// How long the command waits while sbx is disconnected: up to the longest time limit of a command.
 const READER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often sbx looks whether the sandbox was paused under the command.

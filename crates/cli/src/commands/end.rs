@@ -35,6 +35,10 @@ fn why_killed(end: CommandEnd<'_>) -> Option<String> {
         (Some(EndReason::Timeout), Some(message), _) => {
             Some(format!("{}; --timeout of 'sbx exec' and 'sbx run' sets another", in_user_units(message)))
         }
+        (Some(EndReason::Terminated), Some(message), _) => Some(format!(
+            "{}; --timeout of 'sbx create' and 'sbx timeout' set when a sandbox ends",
+            in_user_units(message)
+        )),
         (Some(_), Some(message), _) => Some(in_user_units(message)),
         // An earlier version of the service says only this.
         (_, _, Some(signal)) => Some(format!("the command was killed by {signal}")),
@@ -117,6 +121,13 @@ mod tests {
             why_killed(timeout).unwrap(),
             "the command was killed at its time limit of 1m; --timeout of 'sbx exec' and 'sbx run' sets another"
         );
+        let terminated = CommandEnd {
+            reason: Some(EndReason::Terminated),
+            message: Some("sandbox 'sb_aaaaaaaa' was terminated: its timeout ended"),
+            ..killed("SIGKILL")
+        };
+        let text = why_killed(terminated).unwrap();
+        assert!(text.contains("its timeout ended; --timeout") && text.contains("'sbx timeout'"), "{text}");
         let program = CommandEnd { reason: Some(EndReason::Signal), message: Some("m"), ..exited(137) };
         assert_eq!(why_killed(program).unwrap(), "m");
         let without_words = CommandEnd { reason: Some(EndReason::Oom), ..exited(137) };

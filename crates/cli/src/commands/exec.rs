@@ -8,23 +8,27 @@ use sandboxd_client::{Client, Execute};
 use serde_json::json;
 
 use super::command_line;
-use super::detached::{TIMEOUT, cancel, run_detached};
+use super::detached::{cancel, run_detached};
 use super::follow::{follow, with_input};
 use super::input::{Input, ended};
+use super::named_sandbox::find_sandbox;
 use super::session::{self, TerminalOptions};
 use super::variables::variables;
-use crate::cli::ExecArguments;
+use crate::cli::{BUFFERED_MAX, DETACHED_MAX, ExecArguments};
 use crate::interrupt::Interrupt;
 use crate::output::OutputFormat;
 
 /// Runs the command and returns its exit code; with `--detach` prints the id of its execution.
-pub async fn exec(client: &Client, format: OutputFormat, arguments: ExecArguments) -> Result<ExitCode> {
-    if arguments.tty {
+pub async fn exec(client: &Client, format: OutputFormat, mut arguments: ExecArguments) -> Result<ExitCode> {
+    // Of -dit the d counts, as in Docker: there is no terminal, and no input from one.
+    if arguments.tty && arguments.detach {
+        arguments.running.stdin = false;
+    } else if arguments.tty {
         return exec_on_terminal(client, &arguments).await;
     }
     let interrupt = Interrupt::listen()?;
     let mut execute =
-        client.find(&arguments.id).await?.execute(command_line::bash_command(&arguments.command));
+        find_sandbox(client, &arguments.id).await?.execute(command_line::bash_command(&arguments.command));
     for (name, value) in variables(&arguments.env_file, &arguments.env)? {
         execute = execute.env(name, value);
     }
@@ -60,7 +64,9 @@ pub async fn exec(client: &Client, format: OutputFormat, arguments: ExecArgument
         let ids = json!({ "executionId": started.id(), "sandboxId": started.sandbox().id() });
         return format.print_id(&ids, started.id());
     }
-    let (execute, streamed) = with_input(execute.timeout(TIMEOUT), running, input);
+    // The sandbox ends earlier, unless it is kept for longer.
+    let longest = if running.buffered { BUFFERED_MAX } else { DETACHED_MAX };
+    let (execute, streamed) = with_input(execute.timeout(longest), running, input);
     if running.buffered {
         return follow(execute, running, format, &interrupt).await;
     }
@@ -71,7 +77,7 @@ pub async fn exec(client: &Client, format: OutputFormat, arguments: ExecArgument
 async fn exec_on_terminal(client: &Client, arguments: &ExecArguments) -> Result<ExitCode> {
     session::check_terminal()?;
     let env = variables(&arguments.env_file, &arguments.env)?;
-    let sandbox = client.find(&arguments.id).await?;
+    let sandbox = find_sandbox(client, &arguments.id).await?;
     let options = TerminalOptions {
         env,
         workdir: arguments.workdir.as_deref(),

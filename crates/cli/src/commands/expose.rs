@@ -1,14 +1,14 @@
 //! `sbx expose`: exposes ports of a sandbox.
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use sandboxd_client::{Client, PortVisibility};
+use sandboxd_client::{Client, PortVisibility, Sandbox};
 
 use super::batch::{BatchForm, ItemResult, for_each};
-use crate::cli::ExposeArguments;
+use super::named_sandbox::find_sandbox;
+use crate::cli::{ExposeArguments, SandboxOptions};
 use crate::output::{self, OutputFormat};
 
 /// `certificate`: the file that sbx trusts, if there is one.
@@ -18,8 +18,7 @@ pub async fn expose(
     certificate: Option<&Path>,
     arguments: &ExposeArguments,
 ) -> Result<ExitCode> {
-    let sandbox = client.find(&arguments.id).await?;
-    let is_told = format == OutputFormat::Plain && std::io::stderr().is_terminal();
+    let sandbox = find_sandbox(client, &arguments.id).await?;
     for_each(&arguments.ports, BatchForm::of(format, arguments.ports.len()), async |port: &u16| {
         let mut expose = sandbox.expose(*port);
         if arguments.public {
@@ -29,12 +28,26 @@ pub async fn expose(
             expose = expose.auto_resume(false);
         }
         let port = expose.await?;
-        if is_told && port.visibility == PortVisibility::Private {
+        if format == OutputFormat::Plain && port.visibility == PortVisibility::Private {
             output::note(&private_text(&arguments.id, port.port, certificate));
         }
         ItemResult::new(&port.url, &port).map(Some)
     })
     .await
+}
+
+/// Exposes the ports of `-p` of a new sandbox, and prints their URLs on standard error, because standard output has the id or the output of
+/// the command.
+pub async fn publish(sandbox: &Sandbox, new: &SandboxOptions) -> Result<()> {
+    let name = new.name.as_deref().unwrap_or(sandbox.id().as_str());
+    for port in &new.publish {
+        let url = sandbox.expose(*port).await?.url;
+        output::note(&format!(
+            "sbx: port {port} has the private URL {url}; 'sbx open {name} {port}' prints one with a token, and 'sbx expose --public {name} {port}' \
+             opens it to anyone"
+        ));
+    }
+    Ok(())
 }
 
 /// How to reach a private port, for a person who would otherwise get 401 in a browser.

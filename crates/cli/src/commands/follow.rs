@@ -80,6 +80,11 @@ pub async fn print_detached(command: &Detached, format: OutputFormat) -> Result<
     }
 }
 
+/// Prints the output of a detached command after an offset to its end.
+pub async fn print_detached_from(command: &Detached, offset: String) -> Result<Printed> {
+    print_stream(command.follow_bytes_from(offset), Printer::print_bytes).await
+}
+
 /// An output that was printed.
 pub struct Printed {
     /// The exit code of the command.

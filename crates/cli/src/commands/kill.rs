@@ -3,23 +3,28 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use sandboxd_client::Client;
+use sandboxd_client::{Client, Code};
 
 use super::batch::{BatchForm, ItemResult, for_each};
+use super::named_sandbox::find_sandbox;
 use crate::cli::KillArguments;
 use crate::output::OutputFormat;
 
 /// Cancels the executions, or sends them the signal, and prints their ids.
 pub async fn kill(client: &Client, format: OutputFormat, arguments: &KillArguments) -> Result<ExitCode> {
     let KillArguments { id, executions, signal } = arguments;
-    let sandbox = client.find(id).await?;
+    let sandbox = find_sandbox(client, id).await?;
     let signal = signal.as_deref().map(signal_name);
     for_each(executions, BatchForm::of(format, executions.len()), async |execution: &String| {
         let execution = sandbox.execution(execution)?;
         let view = match &signal {
             None => execution.cancel().await?,
             Some(signal) => {
-                execution.signal(signal).await?;
+                match execution.signal(signal).await {
+                    // As when it is killed: nothing is left to do.
+                    Err(error) if error.code() == Code::ExecutionEnded => {}
+                    sent => sent?,
+                }
                 execution.status().await?
             }
         };

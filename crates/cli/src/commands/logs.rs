@@ -1,12 +1,16 @@
-//! `sbx logs`: shows the output of a detached command, or lists executions.
+//! `sbx logs`: shows the output of a command that was started detached, or lists executions.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
-use sandboxd_client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Sandbox};
+use anyhow::{Result, bail, ensure};
+use sandboxd_client::{
+    Client, Detached, ExecutionId, ExecutionOutput, ExecutionState, ExecutionView, OutputBytes,
+    OutputEncoding, Sandbox,
+};
 
-use super::follow::print_detached;
+use super::follow::{print_detached, print_detached_from};
+use super::named_sandbox::find_sandbox;
 use crate::cli::LogsArguments;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat};
@@ -19,35 +23,56 @@ const MAX_OUTPUT: usize = 64 << 20;
 
 /// Prints stored output, follows an execution, or lists executions, as the arguments say.
 pub async fn logs(client: &Client, format: OutputFormat, arguments: &LogsArguments) -> Result<ExitCode> {
-    let sandbox = client.find(&arguments.id).await?;
+    let id = &arguments.id;
+    if id.parse::<ExecutionId>().is_ok() {
+        bail!("{id} is an execution; its sandbox comes first: 'sbx logs SANDBOX {id}'");
+    }
+    let sandbox = find_sandbox(client, id).await?;
+    if arguments.list {
+        return list(&sandbox, format).await;
+    }
     let execution = match &arguments.execution {
         Some(execution) => sandbox.execution(execution)?,
-        None if arguments.follow => newest(&sandbox).await?,
-        None => return list(&sandbox, format).await,
+        None => main_command(&sandbox, arguments).await?,
     };
     if arguments.follow {
         let interrupt = Interrupt::listen()?;
         return tokio::select! {
-            printed = print_detached(&execution, format) => Ok(printed?.code),
+            done = follow(&execution, arguments.tail, format) => done,
             code = interrupt.first() => Ok(ExitCode::from(code)),
         };
     }
-    match format {
-        OutputFormat::Plain => print(&execution).await,
-        OutputFormat::Json => {
-            output::json(&all_output(&execution).await?)?;
+    match (format, arguments.tail) {
+        (OutputFormat::Plain, None) => print(&execution).await,
+        (OutputFormat::Plain, Some(lines)) => print_tail(&all_output(&execution).await?, lines),
+        (OutputFormat::Json, lines) => {
+            let all = all_output(&execution).await?;
+            let text = |output| {
+                String::from_utf8_lossy(last_lines(output, lines.unwrap_or(usize::MAX))).into_owned()
+            };
+            let (stdout, stderr) = (text(&all.stdout), text(&all.stderr));
+            output::json(&ExecutionOutput { stdout, stderr, encoding: OutputEncoding::Text, ..all.result })?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-/// The execution of the newest command, which is named on standard error. A terminal is not followed: 'sbx shell --attach' attaches to it.
-async fn newest(sandbox: &Sandbox) -> Result<Detached> {
+/// The newest command that runs, or else the newest one: a server counts more than the commands that were run beside it. A terminal does not
+/// count; 'sbx shell --attach' attaches to it. If there are several commands, the chosen one is named on standard error.
+async fn main_command(sandbox: &Sandbox, arguments: &LogsArguments) -> Result<Detached> {
     let all = sandbox.executions().await?;
-    let Some(view) = all.iter().find(|view| view.terminal.is_none()) else {
+    let commands: Vec<&ExecutionView> = all.iter().filter(|view| view.terminal.is_none()).collect();
+    let running = commands.iter().find(|view| view.state == ExecutionState::Running);
+    let Some(view) = running.or(commands.first()) else {
         bail!("no command has run in the sandbox; 'sbx exec --detach' starts one");
     };
-    output::note(&format!("sbx: following {}: {}", view.execution_id, printable(&first_line(&view.command))));
+    let named = format!("{}: {}", view.execution_id, printable(&first_line(&view.command)));
+    if arguments.follow {
+        output::note(&format!("sbx: following {named}"));
+    } else if commands.len() > 1 {
+        let id = &arguments.id;
+        output::note(&format!("sbx: this is {named}; 'sbx logs --list {id}' lists the other commands"));
+    }
     Ok(sandbox.execution(view.execution_id.as_str())?)
 }
 
@@ -66,17 +91,46 @@ async fn print(execution: &Detached) -> Result<ExitCode> {
     }
 }
 
+/// Prints the last lines of each stream.
+fn print_tail(all: &OutputBytes<ExecutionOutput>, lines: usize) -> Result<ExitCode> {
+    io::stderr().write_all(last_lines(&all.stderr, lines))?;
+    output::bytes(last_lines(&all.stdout, lines))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The last lines of an output. An incomplete line at its end counts as one.
+fn last_lines(output: &[u8], lines: usize) -> &[u8] {
+    let Some(before) = lines.checked_sub(1) else { return &[] };
+    let complete = output.strip_suffix(b"\n").unwrap_or(output);
+    let mut ends = complete.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    ends.nth(before).map_or(output, |(at, _)| &output[at + 1..])
+}
+
 /// All pages of the output as one.
-async fn all_output(execution: &Detached) -> Result<ExecutionOutput> {
-    let mut all = execution.output().await?;
-    while all.more && all.stdout.len() + all.stderr.len() < MAX_OUTPUT {
-        let page = execution.output_after(&all.next).await?;
-        all.stdout.push_str(&page.stdout);
-        all.stderr.push_str(&page.stderr);
-        all.dropped |= page.dropped;
-        (all.next, all.more, all.state) = (page.next, page.more, page.state);
+async fn all_output(execution: &Detached) -> Result<OutputBytes<ExecutionOutput>> {
+    let mut page = execution.output_bytes(None).await?;
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let mut is_dropped = false;
+    loop {
+        stdout.extend_from_slice(&page.stdout);
+        stderr.extend_from_slice(&page.stderr);
+        is_dropped |= page.result.dropped;
+        if !page.result.more || stdout.len() + stderr.len() >= MAX_OUTPUT {
+            page.result.dropped = is_dropped;
+            return Ok(OutputBytes { stdout: stdout.into(), stderr: stderr.into(), result: page.result });
+        }
+        page = execution.output_bytes(Some(&page.result.next)).await?;
     }
-    Ok(all)
+}
+
+/// Follows the output to the end of the command. Returns the exit code of the command, as `exec` does.
+/// `tail`: how many lines of what is stored to begin with.
+async fn follow(execution: &Detached, tail: Option<usize>, format: OutputFormat) -> Result<ExitCode> {
+    let Some(lines) = tail else { return Ok(print_detached(execution, format).await?.code) };
+    ensure!(format == OutputFormat::Plain, "--tail with --follow prints text; leave --json out");
+    let all = all_output(execution).await?;
+    print_tail(&all, lines)?;
+    Ok(print_detached_from(execution, all.result.next).await?.code)
 }
 
 async fn list(sandbox: &Sandbox, format: OutputFormat) -> Result<ExitCode> {
@@ -116,4 +170,24 @@ fn first_line(command: &str) -> String {
     let mut lines = command.lines();
     let first = lines.next().unwrap_or_default();
     if lines.next().is_some() { format!("{first} …") } else { first.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_whole_lines() {
+        for (text, lines, expected) in [
+            ("a\nb\nc\n", 2, "b\nc\n"),
+            ("a\nb\nc", 2, "b\nc"),
+            ("a\nb\n", 5, "a\nb\n"),
+            ("a\n\n", 1, "\n"),
+            ("a\n", 0, ""),
+            ("", 3, ""),
+            ("a\nb\n", usize::MAX, "a\nb\n"),
+        ] {
+            assert_eq!(last_lines(text.as_bytes(), lines), expected.as_bytes(), "{text:?} {lines}");
+        }
+    }
 }

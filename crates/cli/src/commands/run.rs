@@ -6,19 +6,22 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use base::SetSome;
 use futures_util::future::try_join_all;
-use sandboxd_client::{Client, Sandbox};
+use sandboxd_client::{Client, Execute, Sandbox};
 
+use super::background;
 use super::command_line;
 use super::creation::{Creation, CreationOptions, create_sandbox, remove};
-use super::detached::{TIMEOUT, run_detached};
+use super::detached::run_detached;
 use super::end;
+use super::expose::publish;
 use super::follow::{follow, with_input};
 use super::input::Input;
 use super::session::{self, SessionEnd, TerminalOptions};
 use super::variables::variables;
-use super::volume::CopiedVolume;
-use crate::cli::RunArguments;
+use super::volume::{CopiedVolume, check_volumes};
+use crate::cli::{BUFFERED_MAX, DETACHED_MAX, RunArguments};
 use crate::failure::{PrintedError, SBX_FAILURE};
 use crate::interrupt::Interrupt;
 use crate::output::OutputFormat;
@@ -29,9 +32,17 @@ const GRACE: Duration = Duration::from_secs(60);
 const COPY_TIME: Duration = Duration::from_secs(4 * 60 * 60);
 /// The service's limit for the lifetime of a sandbox.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+/// The timeout of a sandbox whose command has no time limit. It is renewed while sbx lives, so a killed sbx leaves nothing for long.
+const RENEWED_LIFETIME: Duration = Duration::from_secs(5 * 60);
+/// How often the timeout is renewed. A shorter command needs no request for it, and four renewals may fail.
+const RENEWAL: Duration = Duration::from_secs(60);
 
 /// Runs the command and returns its exit code, after the sandbox was removed.
 pub async fn run(client: &Client, format: OutputFormat, arguments: RunArguments) -> Result<ExitCode> {
+    check_volumes(&arguments.volume)?;
+    if arguments.detach {
+        return background::start(client, format, &arguments).await;
+    }
     if arguments.tty {
         session::check_terminal()?;
     }
@@ -55,7 +66,10 @@ pub async fn run(client: &Client, format: OutputFormat, arguments: RunArguments)
         Creation::Sandbox(sandbox) => client.sandbox(sandbox.id().as_str())?,
         Creation::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
+    // In a task of its own, because printing to a pipe that nobody reads blocks this one.
+    let renewal = is_renewed(&arguments).then(|| tokio::spawn(renew_timeout(sandbox.clone())));
     let result = run_in(&sandbox, format, &arguments, input, &interrupt).await;
+    renewal.inspect(tokio::task::JoinHandle::abort);
     remove(&sandbox).await;
     result
 }
@@ -65,12 +79,27 @@ async fn read_input(arguments: &RunArguments) -> Result<Input> {
     if arguments.tty { Ok(Input::None) } else { Input::read(&arguments.running).await }
 }
 
+/// Whether sbx keeps the sandbox by renewing its timeout. A terminal without a time limit has the longest timeout from the beginning, because
+/// it survives longer losses of the connection.
+fn is_renewed(arguments: &RunArguments) -> bool {
+    arguments.running.timeout.is_none() && !arguments.tty
+}
+
+/// Renews the timeout of the sandbox until the task is aborted.
+async fn renew_timeout(sandbox: Sandbox) {
+    loop {
+        tokio::time::sleep(RENEWAL).await;
+        // The next renewal is in time after a failure. If the sandbox is gone, the command says so.
+        let _ = sandbox.set_timeout(RENEWED_LIFETIME).await;
+    }
+}
+
 /// The lifetime of the sandbox. It matters only if sbx is killed.
 fn lifetime(arguments: &RunArguments) -> Duration {
-    if arguments.tty && arguments.running.timeout.is_none() {
-        return MAX_LIFETIME;
-    }
-    let command = arguments.running.timeout.unwrap_or(TIMEOUT).saturating_add(GRACE);
+    let Some(command) = arguments.running.timeout else {
+        return if is_renewed(arguments) { RENEWED_LIFETIME } else { MAX_LIFETIME };
+    };
+    let command = command.saturating_add(GRACE);
     let copies = if arguments.volume.is_empty() { Duration::ZERO } else { COPY_TIME };
     command.saturating_add(copies).min(MAX_LIFETIME)
 }
@@ -87,17 +116,23 @@ async fn run_in(
         copied = copies => copied?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     };
+    publish(sandbox, &arguments.new).await?;
     if arguments.tty {
         let code = run_session(sandbox, arguments).await?;
         return copy_volumes_out(sandbox, &volumes, code, interrupt).await;
     }
-    let execute = sandbox.execute(command_line::bash_command(&arguments.command)).timeout(TIMEOUT);
     let running = &arguments.running;
+    // A detached execution can send Ctrl-C to the command, which a user on a terminal expects; one request loses no output, which matters
+    // for a file or pipe, and is faster: a detached execution has a durable record and a second request. Streamed input and long time limits
+    // require a detached execution.
+    let is_detached = !running.buffered
+        && (std::io::stdout().is_terminal() || matches!(input, Input::Streamed) || running.is_long());
+    let execute = sandbox
+        .execute(command_line::bash_command(&arguments.command))
+        .set_some(arguments.user.as_ref(), Execute::user)
+        .timeout(if is_detached { DETACHED_MAX } else { BUFFERED_MAX });
     let (execute, streamed) = with_input(execute, running, input);
-    // A detached execution can send Ctrl-C to the command, which a user on a terminal expects; one request loses no
-    // output, which matters for a file or pipe. Streamed input and long time limits require a detached execution.
-    let detached = std::io::stdout().is_terminal() || streamed.is_some() || running.is_long();
-    let code = if detached && !running.buffered {
+    let code = if is_detached {
         run_detached(execute, streamed, format, interrupt).await?
     } else {
         follow(execute, running, format, interrupt).await?
@@ -110,7 +145,7 @@ async fn run_session(sandbox: &Sandbox, arguments: &RunArguments) -> Result<Exit
     let options = TerminalOptions {
         env: Vec::new(),
         workdir: None,
-        user: None,
+        user: arguments.user.as_deref(),
         timeout: arguments.running.timeout,
         no_resume: false,
         command: &arguments.command,
@@ -164,10 +199,16 @@ mod tests {
     }
 
     #[test]
+    fn without_a_time_limit_the_timeout_is_short_and_renewed() {
+        assert_eq!((lifetime_of(&[]), lifetime_of(&["-v", ".:/a"])), (300, 300));
+        assert_eq!(lifetime_of(&["--timeout", "0"]), MAX_LIFETIME.as_secs());
+    }
+
+    #[test]
     fn volumes_extend_the_lifetime() {
-        assert_eq!(lifetime_of(&[]), 360);
         assert_eq!(lifetime_of(&["--timeout", "5m"]), 360);
-        assert_eq!(lifetime_of(&["-v", ".:/a", "-v", ".:/b:rw"]), 360 + COPY_TIME.as_secs());
+        let volumes = ["--timeout", "5m", "-v", ".:/a", "-v", ".:/b:rw"];
+        assert_eq!(lifetime_of(&volumes), 360 + COPY_TIME.as_secs());
         assert_eq!(lifetime_of(&["--timeout", "24h", "-v", ".:/a"]), MAX_LIFETIME.as_secs());
         assert_eq!(lifetime_of(&["--timeout", "24h"]), MAX_LIFETIME.as_secs());
     }

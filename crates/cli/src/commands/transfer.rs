@@ -11,10 +11,16 @@ use anyhow::{Context, Result, bail, ensure};
 use base::SetSome;
 use futures_util::{StreamExt, TryStreamExt};
 use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files, SandboxId, SandboxName, Write};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::named_sandbox::find_sandbox;
 use crate::failure::NoDirectory;
 use crate::progress::ProgressLine;
+
+/// The length of the first header of a tar archive.
+const ARCHIVE_HEAD: u64 = 512;
+/// Where such a header says what it is.
+const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
 /// A source or destination.
 pub enum Location {
@@ -30,7 +36,9 @@ impl Location {
         Ok(match Word::parse(word) {
             Word::Stream => Self::Stream,
             Word::Here => Self::Here(word.into()),
-            Word::Inside(sandbox, path) => Self::Inside(client.find(sandbox).await?.files(), path.into()),
+            Word::Inside(sandbox, path) => {
+                Self::Inside(find_sandbox(client, sandbox).await?.files(), path.into())
+            }
         })
     }
 }
@@ -219,20 +227,38 @@ impl CopyContent {
     }
 }
 
-/// Unpacks standard input into an existing directory, and writes it to a file otherwise.
+/// Unpacks standard input into a directory, if one exists or a slash says that one is meant, and writes it to a file otherwise.
 async fn copy_stdin(files: &Files, path: &Path, progress: &ProgressLine) -> Result<Copied> {
     let is_directory = match files.stat_target(path).await {
         Ok(found) => found.is_directory,
-        Err(error) if error.code() == Code::FileNotFound => false,
+        Err(error) if error.code() == Code::FileNotFound => ends_with_slash(path),
         Err(error) => return Err(error.into()),
     };
     if is_directory {
         let unpacked = files.unpack(path, CopyContent::Stdin.archive(progress).await?).await?;
         return Ok(Copied { files: unpacked.files, bytes: unpacked.bytes });
     }
-    let written = files.write(path, CopyContent::Stdin.body(progress).await?).await;
-    let written = written.map_err(|error| NoDirectory::explain(error, path))?;
+    let (mut stdin, mut head) = (tokio::io::stdin(), Vec::new());
+    (&mut stdin).take(ARCHIVE_HEAD).read_to_end(&mut head).await?;
+    let path_text = path.display();
+    ensure!(
+        !is_archive(&head) || is_archive_name(path),
+        "standard input is a tar archive, and the directory {path_text} does not exist in the sandbox: {path_text}/ creates it, \
+         and a name with .tar stores the archive as a file"
+    );
+    let body = FileBody::reader(io::Cursor::new(head).chain(stdin)).on_progress(progress.callback());
+    let written = files.write(path, body).await.map_err(|error| NoDirectory::explain(error, path))?;
     Ok(Copied { files: 1, bytes: written.size_bytes })
+}
+
+/// Whether this is the beginning of a tar archive.
+fn is_archive(head: &[u8]) -> bool {
+    head.get(TAR_MAGIC.0..).is_some_and(|rest| rest.starts_with(TAR_MAGIC.1))
+}
+
+/// Whether a file with this name is meant to be an archive, such as `a.tar` or `a.tar.gz`.
+fn is_archive_name(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"))
 }
 
 /// Streams a response body of one sandbox as the request body of another.
@@ -299,6 +325,16 @@ mod tests {
         let names = ["a", "/a/b", "a/", "/", ".", "a/.", "..", "a/.b"].map(|path| name(Path::new(path)));
         let expected = [Some("a"), Some("b"), Some("a"), None, None, None, None, Some(".b")];
         assert_eq!(names, expected.map(|name| name.map(OsString::from)));
+    }
+
+    #[test]
+    fn archives_are_known_by_their_header() {
+        let mut head = vec![0; 512];
+        assert!(!is_archive(&head) && !is_archive(b"text") && !is_archive(b""));
+        head[257..262].copy_from_slice(b"ustar");
+        assert!(is_archive(&head));
+        let is_meant = |path: &str| is_archive_name(Path::new(path));
+        assert!(is_meant("/a/b.tar") && is_meant("b.tar.gz") && !is_meant("/a.tar/b") && !is_meant("/"));
     }
 
     #[test]

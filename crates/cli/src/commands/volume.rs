@@ -1,13 +1,43 @@
 //! The volumes of `sbx run -v`: copies into the sandbox, and with `:rw` of what the sandbox has changed back. Called by `run`. A failure
 //! while copying back leaves the local files as they were, except those that were copied before.
 
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sandboxd_client::{FileBody, Sandbox, UploadRecord};
 
-use crate::cli::Volume;
+use crate::cli::{Volume, VolumeChanges};
+use crate::output::note;
 use crate::progress::ProgressLine;
+use crate::table::printable;
+
+/// The most bytes of a volume that are read only to say what has changed.
+const MOST_TO_COMPARE: u64 = 64 << 20;
+/// The most names in a message.
+const SHOWN_NAMES: usize = 5;
+
+/// Fails if a volume does not exist here, before anything is created.
+pub fn check_volumes(volumes: &[Volume]) -> Result<()> {
+    for Volume { local, .. } in volumes {
+        match std::fs::metadata(local) {
+            Ok(_) => {}
+            Err(error)
+                if error.kind() == ErrorKind::NotFound && !local.as_os_str().as_bytes().contains(&b'/') =>
+            {
+                let name = local.display();
+                bail!(
+                    "there is no file or directory {name} here, and no named volumes: -v copies ./{name} if it exists, and 'sbx snapshot create' \
+                     stores the disk of a sandbox"
+                );
+            }
+            Err(error) => return Err(error).with_context(|| local.display().to_string()),
+        }
+    }
+    Ok(())
+}
 
 /// A volume that is in the sandbox.
 pub struct CopiedVolume<'a> {
@@ -39,8 +69,8 @@ impl<'a> CopiedVolume<'a> {
         };
         let record = UploadRecord::new();
         let body = match local {
-            LocalKind::Directory if volume.back => record.directory(path),
-            LocalKind::File if volume.back => record.file(path),
+            LocalKind::Directory if volume.changes != VolumeChanges::Dropped => record.directory(path),
+            LocalKind::File if volume.changes != VolumeChanges::Dropped => record.file(path),
             LocalKind::Directory => FileBody::directory(path),
             LocalKind::File | LocalKind::Stream => FileBody::file(path),
         };
@@ -57,11 +87,38 @@ impl<'a> CopiedVolume<'a> {
         Ok(Self { volume, local, record })
     }
 
-    /// Copies back what the sandbox has changed, if the volume is to be copied back.
+    /// Copies back what the sandbox has changed, or says what it has not copied back.
     pub async fn copy_out(&self, sandbox: &Sandbox) -> Result<()> {
-        if !self.volume.back {
-            return Ok(());
+        match self.volume.changes {
+            VolumeChanges::CopiedBack => self.copy_back(sandbox).await,
+            VolumeChanges::Dropped => Ok(()),
+            VolumeChanges::Reported => {
+                // A message is not worth a failure: the command may have removed the directory.
+                if let Ok(changed) = self.changes(sandbox).await
+                    && let Some(text) = changes_text(self.volume, changed.as_deref())
+                {
+                    note(&text);
+                }
+                Ok(())
+            }
         }
+    }
+
+    /// The names of what the sandbox has changed. `None` if there is too much to compare.
+    async fn changes(&self, sandbox: &Sandbox) -> sandboxd_client::Result<Option<Vec<PathBuf>>> {
+        let (files, inside) = (sandbox.files(), &self.volume.inside);
+        match self.local {
+            LocalKind::Directory => {
+                files.pack(inside).stream().await?.changes_since(&self.record, MOST_TO_COMPARE).await
+            }
+            LocalKind::File => {
+                files.read(inside).stream().await?.file_changes_since(&self.record, MOST_TO_COMPARE).await
+            }
+            LocalKind::Stream => Ok(Some(Vec::new())),
+        }
+    }
+
+    async fn copy_back(&self, sandbox: &Sandbox) -> Result<()> {
         let (files, inside) = (sandbox.files(), &self.volume.inside);
         let found = files.stat_target(inside).await?;
         let expected = if self.local == LocalKind::Directory { "directory" } else { "file" };
@@ -94,4 +151,55 @@ impl<'a> CopiedVolume<'a> {
 fn progress_of(volume: &Volume, size: Option<u64>) -> ProgressLine {
     let name = volume.local.file_name().unwrap_or(volume.local.as_os_str());
     ProgressLine::new(&name.to_string_lossy(), size)
+}
+
+/// What to say about changes that are not copied back. `changed`: `None` if they are not known.
+fn changes_text(volume: &Volume, changed: Option<&[PathBuf]>) -> Option<String> {
+    let inside = volume.inside.display();
+    let Some(changed) = changed else {
+        return Some(format!(
+            "sbx: {inside} is too large to look for changes, and none are copied back; ':rw' at the end of -v copies them back, ':ro' omits \
+             this line"
+        ));
+    };
+    let shown: Vec<String> =
+        changed.iter().take(SHOWN_NAMES).map(|name| printable(&name.to_string_lossy())).collect();
+    let more = match changed.len().saturating_sub(SHOWN_NAMES) {
+        0 if shown.is_empty() => return None,
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "sbx: changed in {inside} and not copied back: {}{more}; ':rw' at the end of -v copies changes back",
+        shown.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(local: &str) -> Volume {
+        Volume { local: local.into(), inside: "/w".into(), changes: VolumeChanges::Reported }
+    }
+
+    #[test]
+    fn changes_that_are_lost_are_named() {
+        let text = |names: &[&str]| {
+            let names: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
+            changes_text(&volume("."), Some(&names))
+        };
+        assert_eq!(text(&[]), None);
+        assert!(text(&["a\x1b", "b"]).unwrap().contains("not copied back: a\u{fffd}, b; ':rw'"));
+        assert!(text(&["a", "b", "c", "d", "e", "f", "g"]).unwrap().contains("d, e and 2 more;"));
+        assert!(changes_text(&volume("."), None).unwrap().contains("':ro' omits"));
+    }
+
+    #[test]
+    fn a_volume_without_a_path_is_not_a_named_volume() {
+        let error = |local: &str| format!("{:#}", check_volumes(&[volume(local)]).unwrap_err());
+        assert!(error("no-such-volume").contains("no named volumes"));
+        assert!(error("/no/such/path").starts_with("/no/such/path: "));
+        assert!(check_volumes(&[volume(".")]).is_ok());
+    }
 }

@@ -145,6 +145,22 @@ impl Detached {
     pub fn follow_bytes(&self) -> Following<Bytes> {
         Following::new(self.clone(), None, BYTES)
     }
+
+    /// Like [`follow_bytes`](Self::follow_bytes), but starts after an [offset](Following::offset).
+    ///
+    /// ```
+    /// # sandboxd::testing::with_sandbox(async |sandbox| {
+    /// use futures_util::TryStreamExt;
+    /// let command = sandbox.execute("echo one; echo two").detached().await?;
+    /// command.wait().await?;
+    /// let output = command.output_bytes(None).await?;
+    /// let rest: Vec<_> = command.follow_bytes_from(output.result.next).try_collect().await?;
+    /// assert_eq!((&output.stdout[..], rest.len()), (&b"one\ntwo\n"[..], 1));
+    /// # Ok(()) });
+    /// ```
+    pub fn follow_bytes_from(&self, offset: impl Into<String>) -> Following<Bytes> {
+        Following::new(self.clone(), Some(offset.into()), BYTES)
+    }
 }
 
 impl<T> Stream for Following<T> {
