@@ -10,7 +10,8 @@ use crate::cli::Cli;
 type Names = &'static [&'static str];
 
 const PROCESSES: &str = "'sbx ls' lists sandboxes; 'sbx ps SANDBOX' lists the processes in one";
-const NETWORKS: &str = "each sandbox has a network of its own, which --network of 'sbx create' sets and 'sbx network allow' changes";
+const NETWORKS: &str = "each sandbox has a network of its own, which reaches all public addresses: --network of 'sbx create' restricts it, and \
+    'sbx network allow' changes that";
 const IMAGES: &str = "'sbx images' lists images; 'sandboxd image' on the machine of the service pulls, imports and removes them";
 const NO_PRIVILEGES: &str =
     "a sandbox has no privileges or devices of the host; --isolation sets what separates it from the host";
@@ -312,7 +313,8 @@ pub fn explain(error: &mut clap::Error, words: &[String]) {
         // The usage line would show the option that clap suggests.
         error.remove(ContextKind::Usage);
     }
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    let hints = std::iter::once(hint.to_owned()).chain(further_hints(error, words));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hints.map(Into::into).collect()));
 }
 
 /// Whether the help was asked for by the `-h HOST` of Docker.
@@ -351,10 +353,7 @@ fn hint(error: &clap::Error, words: &[String]) -> Option<&'static str> {
             row.map(|(.., hint)| *hint)
         }
         (ErrorKind::UnknownArgument, _, Some(ContextValue::String(option))) => {
-            let (command, option) = (command(words)?, option.split('=').next()?);
-            let row =
-                OPTIONS.iter().find(|(commands, options, _)| has(commands, &command) && has(options, option));
-            row.map(|(.., hint)| *hint)
+            option_hint(&command(words)?, option)
         }
         (ErrorKind::MissingRequiredArgument, _, Some(ContextValue::Strings(missing))) => {
             let (command, [argument]) = (command(words)?, missing.as_slice()) else { return None };
@@ -369,6 +368,27 @@ fn hint(error: &clap::Error, words: &[String]) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+fn option_hint(command: &str, option: &str) -> Option<&'static str> {
+    let option = option.split('=').next()?;
+    let row = OPTIONS.iter().find(|(commands, options, _)| has(commands, command) && has(options, option));
+    row.map(|(.., hint)| *hint)
+}
+
+/// The hints of further options of Docker, because clap names only the first unknown one. Those of a command in the sandbox do not count: it
+/// begins after the image, which is taken to be the first word after another one that is no option.
+fn further_hints(error: &clap::Error, words: &[String]) -> Vec<String> {
+    let Some(ContextValue::String(first)) = error.get(ContextKind::InvalidArg) else { return Vec::new() };
+    let (ErrorKind::UnknownArgument, Some(command)) = (error.kind(), command(words)) else {
+        return Vec::new();
+    };
+    let is_option = |word: &str| word.starts_with('-');
+    let image = words.windows(2).position(|pair| !is_option(&pair[0]) && !is_option(&pair[1]));
+    let before = &words[..image.map_or(words.len(), |at| at + 1)];
+    let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+    let others = before.iter().filter(|word| is_option(word) && name(word) != name(first));
+    others.filter_map(|word| Some(format!("{word}: {}", option_hint(&command, word)?))).collect()
 }
 
 fn has(names: &[&str], name: &str) -> bool {
@@ -462,6 +482,16 @@ mod tests {
         for line in ["run -h", "run ubuntu -h", "run --help", "logs -h"] {
             assert!(refusal(line).contains("Usage: sbx"), "{line}");
         }
+    }
+
+    #[test]
+    fn further_options_of_docker_are_named_at_once() {
+        let text = refusal("run --ipc host --pids-limit=9 --rm img ls --mac-address");
+        assert!(
+            text.contains("nothing of the host") && text.contains("--pids-limit=9: leave it out"),
+            "{text}"
+        );
+        assert!(!text.contains("--mac-address"), "{text}");
     }
 
     #[test]

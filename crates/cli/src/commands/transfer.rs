@@ -229,12 +229,12 @@ impl CopyContent {
 
 /// Unpacks standard input into a directory, if one exists or a slash says that one is meant, and writes it to a file otherwise.
 async fn copy_stdin(files: &Files, path: &Path, progress: &ProgressLine) -> Result<Copied> {
-    let is_directory = match files.stat_target(path).await {
-        Ok(found) => found.is_directory,
-        Err(error) if error.code() == Code::FileNotFound => ends_with_slash(path),
+    let found = match files.stat_target(path).await {
+        Ok(found) => Some(found.is_directory),
+        Err(error) if error.code() == Code::FileNotFound => None,
         Err(error) => return Err(error.into()),
     };
-    if is_directory {
+    if found.unwrap_or(ends_with_slash(path)) {
         let unpacked = files.unpack(path, CopyContent::Stdin.archive(progress).await?).await?;
         return Ok(Copied { files: unpacked.files, bytes: unpacked.bytes });
     }
@@ -242,7 +242,7 @@ async fn copy_stdin(files: &Files, path: &Path, progress: &ProgressLine) -> Resu
     (&mut stdin).take(ARCHIVE_HEAD).read_to_end(&mut head).await?;
     let path_text = path.display();
     ensure!(
-        !is_archive(&head) || is_archive_name(path),
+        found.is_some() || !is_archive(&head) || is_archive_name(path),
         "standard input is a tar archive, and the directory {path_text} does not exist in the sandbox: {path_text}/ creates it, \
          and a name with .tar stores the archive as a file"
     );
