@@ -1,13 +1,18 @@
 //! Changes of files and directories that survive a loss of power.
 
+use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Replaces a file as a whole, or creates it: after a crash, also of the host, it has the old content or the new one. `mode` has the
-/// permissions of the new file. A draft that a crash has left, the path with `.new`, is replaced by the next call.
+/// permissions of the new file. A draft that a crash has left, the path with `.new`, is replaced by the next call. A file that has this
+/// content and these permissions is not written, so that a start on a full disk can succeed.
 pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    if is_unchanged(path, content, mode) {
+        return Ok(());
+    }
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = Path::new(&draft);
@@ -15,12 +20,31 @@ pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
+    write_draft(draft, content, mode).and_then(|()| fs::rename(draft, path)).inspect_err(|_| {
+        // What is left has no use, and takes space of a disk that may be full.
+        let _ = fs::remove_file(draft);
+    })?;
+    sync_parent(path)
+}
+
+fn is_unchanged(path: &Path, content: &[u8], mode: u32) -> bool {
+    let has_mode = fs::symlink_metadata(path)
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o7777 == mode);
+    has_mode && fs::read(path).is_ok_and(|found| found == content)
+}
+
+fn write_draft(draft: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     // Not an existing file, whose permissions would stay.
     let mut file = File::options().write(true).create_new(true).mode(mode).open(draft)?;
     file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(draft, path)?;
-    sync_parent(path)
+    file.sync_all()
+}
+
+/// Whether an error, or one that caused it, is that of a full disk.
+pub fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
+    let kind = error.downcast_ref().map(io::Error::kind);
+    matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+        || error.source().is_some_and(is_disk_full)
 }
 
 /// Makes the names in a directory durable: those of new, renamed and removed files. Their contents have to be synced before.
@@ -40,7 +64,7 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
@@ -56,6 +80,38 @@ mod tests {
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         assert!(replace_file(&dir.path().join("missing/a"), b"", 0o600).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_as_it_should_be_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        replace_file(&path, b"text", 0o600).unwrap();
+        let inode = || fs::metadata(&path).unwrap().ino();
+        let first = inode();
+        replace_file(&path, b"text", 0o600).unwrap();
+        assert_eq!(inode(), first);
+        // Somebody has made it readable for all.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        replace_file(&path, b"text", 0o600).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_failed_write_leaves_no_draft() {
+        let dir = tempfile::tempdir().unwrap();
+        // A directory cannot be replaced by a file.
+        let path = dir.path().join("taken");
+        fs::create_dir(&path).unwrap();
+        replace_file(&path, b"text", 0o600).unwrap_err();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_full_disk_is_found_behind_other_errors() {
+        let full = io::Error::other(io::Error::from(io::ErrorKind::StorageFull));
+        assert!(is_disk_full(&full));
+        assert!(!is_disk_full(&io::Error::other("storage full")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod time;
 #[cfg(feature = "blocking")]
 pub use blocking::{TaskLost, blocking};
 pub use crc32::crc32;
-pub use durable::{replace_file, sync_dir, sync_parent};
+pub use durable::{is_disk_full, replace_file, sync_dir, sync_parent};
 pub use poison::IgnorePoison;
 pub use set_some::SetSome;
 pub use time::{millis, unix_ms};

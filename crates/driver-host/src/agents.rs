@@ -46,9 +46,11 @@ pub fn install_copy(settings: &Settings) -> io::Result<String> {
     let copy = dir.join(&name);
     if fs::read(&copy).ok().as_ref() != Some(&program) {
         let unfinished = dir.join("new");
-        fs::write(&unfinished, &program)?;
-        make_executable(&unfinished)?;
-        fs::rename(&unfinished, &copy)?;
+        let written = fs::write(&unfinished, &program).and_then(|()| make_executable(&unfinished));
+        written.and_then(|()| fs::rename(&unfinished, &copy)).inspect_err(|_| {
+            // A part takes space of a disk that may be full.
+            let _ = fs::remove_file(&unfinished);
+        })?;
         base::sync_dir(&dir)?;
     }
     remove_unused(settings, &name)?;

@@ -242,9 +242,7 @@ pub fn stored_block(data_dir: &Path) -> Option<Ipv4Net> {
 
 fn store_claim(data_dir: &Path, what: &StoredClaim) -> io::Result<()> {
     fs::create_dir_all(data_dir)?;
-    let new = data_dir.join("network.json.new");
-    fs::write(&new, serde_json::to_vec_pretty(what)?)?;
-    fs::rename(new, file(data_dir))
+    base::replace_file(&file(data_dir), &serde_json::to_vec_pretty(what)?, 0o644)
 }
 
 /// Whether a daemon of this service created the link.

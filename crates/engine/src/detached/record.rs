@@ -90,8 +90,8 @@ impl Record {
             // The process does not survive a power loss, and then its record need not either. Recovery removes a directory
             // without a complete record.
             let new = dir.join(format!("{RECORD}.new"));
-            fs::write(&new, &text)?;
-            return fs::rename(new, dir.join(RECORD));
+            let written = fs::write(&new, &text).and_then(|()| fs::rename(&new, dir.join(RECORD)));
+            return written.inspect_err(|_| remove_draft(&new));
         }
         if let Some(text) = stdin {
             sync_into(dir, STDIN, text.as_bytes())?;
@@ -164,10 +164,18 @@ pub fn copy_stdin_text(from: &Path, to: &Path) -> io::Result<()> {
 
 fn sync_into(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let (new, path): (PathBuf, PathBuf) = (dir.join(format!("{name}.new")), dir.join(name));
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(new, path)
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().inspect_err(|_| remove_draft(&new))
+}
+
+/// Removes what a failed write has left, which takes space of a disk that may be full.
+fn remove_draft(new: &Path) {
+    let _ = fs::remove_file(new);
 }
 
 #[cfg(test)]

@@ -49,9 +49,12 @@ pub fn lock(dir: &Path) -> Result<DirLock> {
             dir.display()
         );
     }
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{}", std::process::id())?;
+    // In place: on a full disk the block of an earlier pid can be written, and a new one cannot.
+    let pid = format!("{}\n", std::process::id());
+    let written = file.rewind().and_then(|()| file.write_all(pid.as_bytes()));
+    if let Err(error) = written.and_then(|()| file.set_len(pid.len() as u64)) {
+        tracing::warn!(dir = %dir.display(), %error, "cannot write the number of this process beside its lock");
+    }
     Ok(DirLock { _file: file })
 }
 
