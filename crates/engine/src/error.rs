@@ -4,6 +4,7 @@ use std::error::Error;
 
 use api::{Isolation, SandboxId, SnapshotId};
 use archive::ArchiveError;
+use base::is_disk_full;
 use driver::DriverError;
 use guest_proto::{FileErrorKind, RefusalKind};
 use rules::TimeMs;
@@ -16,6 +17,9 @@ use crate::process_refusal::ProcessRefusal;
 
 /// The error that caused another one. Boxed, so that callers do not depend on the types of the layers below.
 pub type Source = Box<dyn Error + Send + Sync>;
+
+/// What a full file system of the host lacks.
+const DISK_SPACE: &str = "disk space";
 
 /// The messages of an error and its sources, each once: many messages include that of their source.
 pub fn chain_text(error: &(dyn Error + 'static)) -> String {
@@ -54,6 +58,11 @@ pub enum EngineError {
     /// The snapshot is being copied from the object store to this host.
     #[error("snapshot {id} is being copied to this host")]
     SnapshotArriving { id: SnapshotId },
+    /// The file system of the sandbox's disk could not be written, and has become read-only.
+    #[error(
+        "the disk of the sandbox has become read-only, because the host could not write it; pause and resume the sandbox: that ends its processes, and it starts again on its disk"
+    )]
+    ReadOnlyDisk,
     /// Another host has stored the snapshot, and this host lacks the image below it.
     #[error("the snapshot is above the image {image} with the digest {digest}, which this host lacks")]
     OtherImage { image: String, digest: String },
@@ -142,11 +151,11 @@ pub enum EngineError {
     #[error("{0}")]
     ProcessInvalid(&'static str),
     #[error("the log of an execution failed: {0}")]
-    Log(#[from] std::io::Error),
+    Log(#[source] std::io::Error),
     #[error("the network failed: {0}")]
     Network(#[from] net::NetError),
     #[error("the store failed: {0}")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
     #[error("an engine task ended without a response")]
     TaskLost,
 }
@@ -273,18 +282,30 @@ impl From<DriverError> for EngineError {
             DriverError::NotStorable { reason } => Self::CannotStoreProcesses { reason },
             error @ DriverError::OtherRelease { .. } => Self::OtherRelease(error.into()),
             DriverError::Failed { ref source, .. } if is_disk_full(&**source) => {
-                Self::HostExhausted { what: "disk space", source: error.into() }
+                Self::HostExhausted { what: DISK_SPACE, source: error.into() }
             }
             error => Self::backend(error),
         }
     }
 }
 
-/// Whether an error, or one that caused it, is that of a full disk.
-fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
-    let kind = error.downcast_ref().map(std::io::Error::kind);
-    matches!(kind, Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded))
-        || error.source().is_some_and(is_disk_full)
+impl From<StoreError> for EngineError {
+    fn from(error: StoreError) -> Self {
+        if error.is_disk_full() {
+            return Self::HostExhausted { what: DISK_SPACE, source: error.into() };
+        }
+        Self::Store(error)
+    }
+}
+
+/// Of a file of an execution.
+impl From<std::io::Error> for EngineError {
+    fn from(error: std::io::Error) -> Self {
+        if is_disk_full(&error) {
+            return Self::HostExhausted { what: DISK_SPACE, source: error.into() };
+        }
+        Self::Log(error)
+    }
 }
 
 #[cfg(test)]
@@ -303,6 +324,12 @@ mod tests {
         assert!(matches!(EngineError::from(full), EngineError::HostExhausted { what: "disk space", .. }));
         let failed = DriverError::failed("copy the disk", std::io::Error::from_raw_os_error(5));
         assert!(matches!(EngineError::from(failed), EngineError::Backend(_)));
+
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        for error in [EngineError::from(full()), StoreError::failed("cannot commit", full()).into()] {
+            assert!(matches!(error, EngineError::HostExhausted { what: "disk space", .. }), "{error:?}");
+        }
+        assert!(matches!(EngineError::from(StoreError::Closed), EngineError::Store(_)));
 
         let error = EngineError::from(LinkError::Closed);
         assert!(!error.is_transient() && error.is_sandbox_failure());

@@ -121,7 +121,8 @@ impl Interruptions {
         }
     }
 
-    /// Counts the start of work that was never interrupted, all in few commits.
+    /// Counts the start of work that was never interrupted, all in few commits. On a full disk it is not counted: sandboxes must be
+    /// taken over then, too.
     pub async fn begin_fresh(
         self: &Arc<Self>,
         kind: RepeatableWork,
@@ -129,7 +130,12 @@ impl Interruptions {
     ) -> Result<Vec<WorkInProgress>, StoreError> {
         for part in subjects.chunks(MAX_WRITES) {
             let begin = |batch: Batch, subject: &&str| batch.put_begun_work(row(kind, subject, 1));
-            self.stamped_store.commit(part.iter().fold(Batch::new(), begin)).await?;
+            match self.stamped_store.commit(part.iter().fold(Batch::new(), begin)).await {
+                Err(error) if error.is_disk_full() => {
+                    tracing::warn!(%error, %kind, "could not count the start of work; it begins all the same");
+                }
+                counted => drop(counted?),
+            }
         }
         Ok(subjects.iter().map(|subject| self.started(kind, subject)).collect())
     }

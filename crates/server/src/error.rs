@@ -176,6 +176,9 @@ impl IntoResponse for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
+        if error.is_disk_full() {
+            return of_engine(error.into(), None, OperationKind::Other);
+        }
         Self::internal(error)
     }
 }

@@ -89,11 +89,28 @@ impl StoreError {
     pub fn failed(step: &'static str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Failed { step, source: Cause::new(cause) }
     }
+
+    /// Whether the disk of the store has no space left for a write. Reads and small writes may still succeed.
+    pub fn is_disk_full(&self) -> bool {
+        let Self::Failed { source, .. } = self else { return false };
+        let sqlite = source.downcast_ref().and_then(rusqlite::Error::sqlite_error_code);
+        sqlite == Some(rusqlite::ErrorCode::DiskFull) || base::is_disk_full(&**source)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures() {
+        let sqlite = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        assert!(StoreError::failed("cannot commit", sqlite(rusqlite::ffi::SQLITE_FULL)).is_disk_full());
+        assert!(!StoreError::failed("cannot commit", sqlite(rusqlite::ffi::SQLITE_BUSY)).is_disk_full());
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        assert!(StoreError::failed("cannot append an event", full).is_disk_full());
+        assert!(!StoreError::Closed.is_disk_full());
+    }
 
     #[test]
     fn a_failed_step_has_the_cause_as_source() {

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Error, Result};
 use net::{HostNetwork, HostSettings, Network, NoNetwork, Refusal};
 use tokio::sync::mpsc;
 
@@ -45,9 +45,14 @@ pub async fn connect(config: &Config, scope: &Scope) -> Result<Connected> {
     }
     let settings = settings(config, scope)?;
     let opening = tokio::task::spawn_blocking(move || HostNetwork::open(settings)).await?;
-    let (network, refusals) = opening.context(
-        "cannot set up the network of sandboxes; run 'sandboxd doctor' to see what is missing, or set egress.network = \"none\"",
-    )?;
+    let (network, refusals) = opening.map_err(|error| {
+        // The network is not what lacks space.
+        let advice = match base::is_disk_full(&error) {
+            true => "cannot set up the network of sandboxes",
+            false => "cannot set up the network of sandboxes; run 'sandboxd doctor' to see what is missing, or set egress.network = \"none\"",
+        };
+        Error::from(error).context(advice)
+    })?;
     let resolver = Some(network.gateway());
     Ok(Connected { network: Arc::new(network), refusals: Some(refusals), resolver })
 }

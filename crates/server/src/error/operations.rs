@@ -42,6 +42,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         error @ (EngineError::CannotStoreProcesses { .. } | EngineError::OtherRelease(_)) => {
             of_isolation(&error)
         }
+        error @ EngineError::ReadOnlyDisk => ApiError::new(ErrorCode::InvalidState, error.to_string()),
         EngineError::WakeFailed(source) => wake_failed(source),
         EngineError::GaveUp(error) => gave_up(error),
         EngineError::Config(error) => reader::Refusal::from(error).into(),
