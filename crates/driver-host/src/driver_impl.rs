@@ -31,7 +31,7 @@ use crate::placement;
 use crate::reap::become_subreaper;
 use crate::removal::{remove_if_exists, remove_tree};
 use crate::settings::Settings;
-use crate::{hoarders, replaced_disks, snapshot, stored_processes, transfer};
+use crate::{hoarders, read_only_disks, replaced_disks, snapshot, stored_processes, transfer};
 
 /// The sandboxes on this host.
 #[derive(Debug, Clone)]
@@ -293,6 +293,21 @@ impl Driver for HostDriver {
                 fs::metadata(paths.disk()).map_or(0, |metadata| metadata.blocks().saturating_mul(512));
             let stored = stored_processes::size(&paths.memory()).unwrap_or(0);
             Ok(DiskUse { allocated, dirty: inner.cgroups.dirty_bytes(id.as_str()), stored })
+        })
+        .await
+    }
+
+    async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
+        let failed = |error| DriverError::failed("look for disks that have become read-only", error);
+        self.blocking(move |_| read_only_disks::find().map_err(failed)).await
+    }
+
+    async fn write_back(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let failed = |error| DriverError::failed("write what the sandbox has cached", error);
+        let id = id.clone();
+        self.blocking(move |inner| match inner.mounted_disk(&id).map_err(failed)? {
+            Some(mounted) => snapshot::sync(&mounted.mount).map_err(failed),
+            None => Ok(()),
         })
         .await
     }

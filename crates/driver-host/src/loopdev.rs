@@ -123,6 +123,12 @@ pub fn is_free_or_of(device: DeviceNumber, dir: &str) -> bool {
     file.map_or(true, |path| path.split('/').any(|part| part == dir))
 }
 
+/// The path of the file that the loop device with this number in its name is attached to.
+pub fn backing_path(number: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/sys/class/block/loop{number}/loop/backing_file")).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
 /// Attaches `backing` to a free loop device. Waits until an earlier device of the same file is detached: two file systems over one
 /// file would destroy it.
 pub fn attach(backing: &Path) -> io::Result<LoopDevice> {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -9,6 +10,8 @@ use api::{Isolation, SandboxId, SnapshotId};
 
 use crate::settings::Settings;
 
+/// The disk, in the directory of a sandbox.
+const DISK: &str = "disk.img";
 /// Directories of the data directory.
 const SANDBOXES: &str = "sandboxes";
 const SNAPSHOTS: &str = "snapshots";
@@ -28,7 +31,7 @@ impl Paths {
     }
 
     pub fn disk(&self) -> PathBuf {
-        self.data.join("disk.img")
+        self.data.join(DISK)
     }
 
     /// The disk is made under this name and renamed when complete.
@@ -175,6 +178,12 @@ pub fn isolation_of(paths: &Paths) -> Isolation {
 /// that must know before there is a driver.
 pub fn disks_in(data_dir: &Path) -> io::Result<(Vec<SandboxId>, Vec<SnapshotId>)> {
     Ok((ids_below(&data_dir.join(SANDBOXES))?, ids_below(&data_dir.join(SNAPSHOTS))?))
+}
+
+/// Bytes that the disk of a sandbox in a data directory occupies; 0 if there is none.
+pub fn disk_bytes_in(data_dir: &Path, id: &SandboxId) -> u64 {
+    let disk = data_dir.join(SANDBOXES).join(id.as_str()).join(DISK);
+    fs::metadata(disk).map_or(0, |metadata| metadata.blocks().saturating_mul(512))
 }
 
 /// The ids that have a directory below `dir`.

@@ -189,7 +189,7 @@ fn track(mounted: &MountedDisk) -> Option<(MountId, ChangeTracker)> {
 }
 
 /// Writes everything that is cached of a file system to its device.
-fn sync(mount: &OwnedFd) -> io::Result<()> {
+pub fn sync(mount: &OwnedFd) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(syncfs(openat(mount, ".", flags, Mode::empty())?)?)
 }

@@ -118,6 +118,8 @@ struct Sandbox {
     memory: Option<Guest>,
     is_memory_used: bool,
     memory_kills: MemoryKills,
+    /// Until the sandbox is stopped.
+    is_disk_read_only: bool,
 }
 
 impl Sandbox {
@@ -128,10 +130,6 @@ impl Sandbox {
             Some(guest) if guest.is_frozen() => Presence::Paused,
             Some(_) => Presence::Running,
         }
-    }
-
-    fn has_replaced_disk(&self) -> bool {
-        self.guest.as_ref().is_some_and(|guest| !guest.is_on(&self.disk))
     }
 }
 
@@ -298,6 +296,7 @@ impl State {
             memory,
             is_memory_used: false,
             memory_kills: MemoryKills::default(),
+            is_disk_read_only: false,
         })
     }
 
@@ -436,6 +435,7 @@ impl Driver for FakeDriver {
         let work = |state: &mut State| {
             if let Some(sandbox) = state.sandboxes.get_mut(id) {
                 sandbox.guest = None;
+                sandbox.is_disk_read_only = false;
                 sandbox.limits = None;
             }
             Ok(())
@@ -476,6 +476,10 @@ impl Driver for FakeDriver {
         Ok(DiskUse { allocated: state.disk_bytes.unwrap_or_default(), stored, ..DiskUse::default() })
     }
 
+    async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
+        Ok(self.host.state().sandboxes_where(|sandbox| sandbox.is_disk_read_only))
+    }
+
     /// One second of CPU time more with each call.
     async fn resource_use(&self, id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
         let mut state = self.host.state();
@@ -492,9 +496,7 @@ impl Driver for FakeDriver {
     }
 
     async fn with_replaced_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
-        let state = self.host.state();
-        let replaced = state.sandboxes.iter().filter(|(_, sandbox)| sandbox.has_replaced_disk());
-        Ok(replaced.map(|(id, _)| id.clone()).collect())
+        Ok(self.host.state().sandboxes_where(Sandbox::has_replaced_disk))
     }
 
     async fn copy_disk(

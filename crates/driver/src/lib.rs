@@ -277,6 +277,17 @@ pub trait Driver: Send + Sync + 'static {
         Ok(DiskUse::default())
     }
 
+    /// Sandboxes with processes whose disk has become read-only, because a write of its file system failed. It stays so until the
+    /// sandbox is stopped.
+    async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
+        Ok(Vec::new())
+    }
+
+    /// Writes what a sandbox has cached to its disk.
+    async fn write_back(&self, _id: &SandboxId) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     /// What a running sandbox uses; `None` if the backend does not know, or the sandbox has no processes.
     async fn resource_use(&self, _id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
         Ok(None)

@@ -284,7 +284,7 @@ impl Actor {
             ActorRequest::Resume { processes, reply } => {
                 let result = match processes {
                     Processes::Kept | Processes::Stored => self.resume().await,
-                    Processes::Ended => self.restart().await,
+                    Processes::Ended => self.restart(stop::DISCARDED).await,
                 };
                 if let Err(error) = &result {
                     error.count_refusal(&self.context.counters);

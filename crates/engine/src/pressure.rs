@@ -1,6 +1,7 @@
 //! The host watcher: samples the free disk and memory of the host.
 //!
-//! If the free disk will soon be below the low watermark, it pauses the sandboxes that are writing. Below that
+//! If the free disk will soon be below the low watermark, it pauses the sandboxes that are writing; if other programs of the host are
+//! about to fill the disk, it pauses all. It reports disks that have become read-only. Below the low
 //! watermark, the ledger refuses creates, resumes, snapshots, forks, rollbacks and uploads until the high watermark is reached. The
 //! records, the event journal and the execution logs share the file system with the sandboxes' disks; the reserve leaves space for
 //! their commits. The watcher also sets how much disk may be promised.
@@ -15,14 +16,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{SandboxId, SandboxState};
+use api::{EventKind, SandboxId, SandboxState};
 use futures_util::StreamExt;
-use rules::{FreeTrend, Pressure, Shortage, Watermarks, free_after_writeback, promisable_disk_mb};
+use rules::{
+    FreeTrend, Pressure, Shortage, UseByOthers, Watermarks, free_after_writeback, promisable_disk_mb,
+};
+use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::actor::DISK_PRESSURE;
 use crate::error::EngineError;
+use crate::events;
 use crate::host_watch::HostWatch;
 use crate::mailbox::{ActorHandle, ActorRequest, Processes};
 use crate::services::Services;
@@ -54,6 +59,7 @@ pub async fn start(services: &Arc<Services>, watch: HostWatch) {
         dirty: 0,
         begin: Instant::now(),
         host_trend: FreeTrend::default(),
+        use_by_others: UseByOthers::default(),
         trend: FreeTrend::default(),
         write_sample_duration: Duration::ZERO,
         last_write_sample: None,
@@ -84,6 +90,7 @@ struct Watcher {
     begin: Instant,
     /// Of the free space less all dirty pages of the host: known without a write sample, but often too low.
     host_trend: FreeTrend,
+    use_by_others: UseByOthers,
     /// Of the free space less the dirty pages of sandboxes, at the write samples.
     trend: FreeTrend,
     write_sample_duration: Duration,
@@ -134,9 +141,13 @@ impl Watcher {
         }
         let is_freeing =
             sample.memory_available_bytes < self.watch.memory_reserve_bytes && self.free_memory().await;
-        // Between the watermarks running sandboxes may continue.
-        if self.marks.is_below(predicted) {
-            self.pause_writers().await;
+        let (now_ms, on_disk) = (self.now_ms(), sample.disk_free_bytes);
+        if is_write_sample_due && self.use_by_others.endangers_all(now_ms, self.marks, on_disk, self.occupied)
+        {
+            self.pause_writers(0, free).await;
+        } else if self.marks.is_below(predicted) {
+            // Between the watermarks running sandboxes may continue.
+            self.pause_writers(WRITER_BYTES, free).await;
         }
         let wait = match self.pressure {
             Pressure::Low => PRESSURE_INTERVAL,
@@ -212,6 +223,7 @@ impl Watcher {
             (id, used)
         });
         let found: Vec<_> = disk_uses.buffer_unordered(CONCURRENCY).collect().await;
+        self.look_for_read_only_disks().await;
         self.write_sample_duration = begin.elapsed();
         self.occupied = found.iter().map(|(_, used)| used.allocated).sum();
         self.dirty = found.iter().map(|(_, used)| used.dirty).sum();
@@ -228,8 +240,16 @@ impl Watcher {
         self.last_baseline = Some(Instant::now());
     }
 
-    /// Pauses the running sandboxes that are writers, starting with the one that wrote most.
-    async fn pause_writers(&mut self) {
+    /// Says which disks have become read-only. Without an answer the next sample looks again.
+    async fn look_for_read_only_disks(&self) {
+        match self.services.host.find_read_only_disks().await {
+            Ok(found) => report_read_only_disks(&self.services, &found),
+            Err(error) => tracing::debug!(%error, "could not look for disks that have become read-only"),
+        }
+    }
+
+    /// Pauses the running sandboxes that have written at least this much since the baseline, starting with the one that wrote most.
+    async fn pause_writers(&mut self, least: u64, free: u64) {
         let mut writers: Vec<(u64, SandboxId, ActorHandle)> = Vec::new();
         for (id, written) in &self.written {
             // A sandbox that was created since then has no baseline.
@@ -240,23 +260,75 @@ impl Watcher {
                 .registry
                 .find(id)
                 .filter(|handle| handle.status.borrow().state() == SandboxState::Running);
-            if let Some(handle) = handle.filter(|_| more >= WRITER_BYTES) {
+            if let Some(handle) = handle.filter(|_| more >= least) {
                 writers.push((more, id.clone(), handle));
             }
         }
         writers.sort_by_key(|(more, ..)| std::cmp::Reverse(*more));
+        let context = PauseContext { free_mb: free / MB, reserve_mb: self.watch.disk_reserve_bytes / MB };
+        let services = &self.services;
         futures_util::stream::iter(writers)
             .for_each_concurrent(CONCURRENCY, async |(more, id, handle)| {
-                let pausing = handle.request(|reply| ActorRequest::Pause { reason: DISK_PRESSURE, processes: Processes::Kept, reply });
-                match tokio::time::timeout(PAUSE_TIMEOUT, pausing).await {
-                    Ok(Ok(_)) => {
-                        tracing::warn!(%id, written_mb = more / MB, "paused a sandbox that is filling the disk");
-                    }
-                    Ok(Err(error)) => tracing::error!(%id, %error, "could not pause a sandbox that is filling the disk"),
-                    Err(_) => tracing::error!(%id, "pausing a sandbox that is filling the disk timed out"),
-                }
+                context.pause(services, &id, &handle, more).await;
             })
             .await;
+    }
+}
+
+/// The state of the disk for which sandboxes are paused.
+struct PauseContext {
+    free_mb: u64,
+    reserve_mb: u64,
+}
+
+impl PauseContext {
+    async fn pause(&self, services: &Services, id: &SandboxId, handle: &ActorHandle, written: u64) {
+        let Self { free_mb, reserve_mb } = self;
+        let account = &handle.status.borrow().record.account.clone();
+        let pausing = handle.request(|reply| ActorRequest::Pause {
+            reason: DISK_PRESSURE,
+            processes: Processes::Kept,
+            reply,
+        });
+        let paused = tokio::time::timeout(PAUSE_TIMEOUT, pausing).await;
+        match paused {
+            Ok(Ok(_)) => {
+                let written_mb = written / MB;
+                tracing::warn!(
+                    %id, %account, written_mb, free_mb, reserve_mb,
+                    "paused a sandbox, because the disk of the host is almost full"
+                );
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%id, %account, %error, free_mb, reserve_mb, "could not pause a sandbox on an almost full disk");
+                return;
+            }
+            Err(_) => {
+                tracing::error!(%id, %account, free_mb, reserve_mb, "pausing a sandbox on an almost full disk timed out");
+                return;
+            }
+        }
+        if written < WRITER_BYTES {
+            // The little that it has cached needs space that others may use up soon.
+            let (host, id) = (Arc::clone(&services.host), id.clone());
+            services.tasks.spawn(async move {
+                if let Err(error) = host.driver().write_back(&id).await {
+                    tracing::warn!(%id, %error, "could not write what a paused sandbox has cached");
+                }
+            });
+        }
+    }
+}
+
+/// Tells owners and the operator that disks have become read-only.
+pub fn report_read_only_disks(services: &Services, ids: &[SandboxId]) {
+    for id in ids {
+        let Some(actor) = services.registry.find(id) else { continue };
+        let message = EngineError::ReadOnlyDisk.to_string();
+        let record = Arc::clone(&actor.status.borrow().record);
+        tracing::warn!(%id, account = %record.account, "{message}");
+        let (at, data) = (services.stamped_store.now(), json!({ "message": message }));
+        services.stamped_store.append(events::of_sandbox(&record, at, EventKind::SandboxError, data));
     }
 }
 

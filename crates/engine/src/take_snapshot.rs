@@ -18,6 +18,7 @@ use crate::events;
 use crate::host_watch::HostWatch;
 use crate::ledger::QuotaCheck;
 use crate::mailbox::{ActorHandle, ActorRequest, CapturedDisk};
+use crate::pressure::report_read_only_disks;
 use crate::services::Services;
 use crate::snapshot_hold::SnapshotHold;
 use crate::snapshots::{PendingShare, SnapshotKind};
@@ -153,6 +154,10 @@ async fn copy(
     let _permit = permit.ok_or(EngineError::Stopping)?;
     let status = actor.status.borrow().clone();
     decide(status.state(), Operation::Snapshot)?;
+    host.find_read_only_disks().await.map(|found| report_read_only_disks(services, &found))?;
+    if host.has_read_only_disk(&status.record.id) {
+        return Err(EngineError::ReadOnlyDisk);
+    }
     check_room(services, unless_ended(actor, used_bytes(services, actor, scope).await)?)?;
     let hold = snapshots.hold(&status.record.layers, Some(&id));
     let begun = host.driver().copy_disk(&status.record.id, &id).await;

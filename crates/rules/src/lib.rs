@@ -100,8 +100,8 @@ pub use ports::{
 };
 pub use position::{BadOutputPosition, OutputPosition};
 pub use pressure::{
-    FreeTrend, Pressure, Shortage, Watermarks, disk_reserve_mb, free_after_writeback, memory_reserve_mb,
-    promisable_disk_mb,
+    FreeTrend, Pressure, Shortage, UseByOthers, Watermarks, disk_reserve_mb, free_after_writeback,
+    memory_reserve_mb, promisable_disk_mb,
 };
 pub use pulled_bytes::{PullQuotaReached, PulledBytes};
 pub use quotas::{AccountUsage, OwnQuotas, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};

@@ -4,7 +4,20 @@ use std::sync::Arc;
 
 use api::SandboxId;
 
-use super::FakeDriver;
+use super::{FakeDriver, Sandbox, State};
+
+impl Sandbox {
+    pub(super) fn has_replaced_disk(&self) -> bool {
+        self.guest.as_ref().is_some_and(|guest| !guest.is_on(&self.disk))
+    }
+}
+
+impl State {
+    pub(super) fn sandboxes_where(&self, is_meant: impl Fn(&Sandbox) -> bool) -> Vec<SandboxId> {
+        let meant = self.sandboxes.iter().filter(|(_, sandbox)| is_meant(sandbox));
+        meant.map(|(id, _)| id.clone()).collect()
+    }
+}
 
 impl FakeDriver {
     /// Ends all processes of the sandbox, as a crash does.
@@ -26,6 +39,13 @@ impl FakeDriver {
     pub fn replace_disk(&self, id: &SandboxId) {
         if let Some(sandbox) = self.host.state().sandboxes.get_mut(id) {
             sandbox.disk = Arc::default();
+        }
+    }
+
+    /// Makes the disk of the sandbox read-only, as a full disk of the host does.
+    pub fn make_disk_read_only(&self, id: &SandboxId) {
+        if let Some(sandbox) = self.host.state().sandboxes.get_mut(id) {
+            sandbox.is_disk_read_only = true;
         }
     }
 

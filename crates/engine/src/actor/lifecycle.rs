@@ -11,6 +11,7 @@ use rules::{AutoPause, Due, Hold, Operation, RepeatableWork, decide};
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::stop::DISK_WAS_READ_ONLY;
 use super::{Actor, ProcessState, timeouts};
 use crate::error::EngineError;
 use crate::events;
@@ -97,6 +98,11 @@ impl Actor {
 
     pub(super) async fn resume(&mut self) -> Result<ResumeResult, EngineError> {
         decide(self.record.state, Operation::Resume)?;
+        if matches!(self.processes, ProcessState::Frozen(_))
+            && self.context.host.has_read_only_disk(self.id())
+        {
+            return self.restart(DISK_WAS_READ_ONLY).await;
+        }
         let begun = Instant::now();
         let resumed = match self.try_resume().await {
             // The end of frozen processes is noticed only here.

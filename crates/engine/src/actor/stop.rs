@@ -15,7 +15,10 @@ use crate::status::{PauseResult, ResumeResult};
 /// The note of a sandbox whose processes ended at a pause.
 const STOPPED: &str = "its processes ended at the pause; its disk is unchanged";
 /// The note of a sandbox whose frozen or stored processes were discarded.
-const DISCARDED: &str = "its processes were discarded; its disk is unchanged";
+pub(super) const DISCARDED: &str = "its processes were discarded; its disk is unchanged";
+/// The note of a sandbox whose frozen processes ended so that its disk can be mounted again.
+pub(super) const DISK_WAS_READ_ONLY: &str =
+    "its processes ended at the resume, because its disk had become read-only";
 /// How long the detached executions may take to record their end.
 const EXECUTIONS_TIMEOUT: Duration = Duration::from_secs(2);
 const EXECUTIONS_INTERVAL: Duration = Duration::from_millis(2);
@@ -41,13 +44,13 @@ impl Actor {
         Ok(PauseResult { id: self.id().clone(), paused_at: now, runtime_duration_ms })
     }
 
-    /// Resumes a paused sandbox without the processes that it has.
-    pub(super) async fn restart(&mut self) -> Result<ResumeResult, EngineError> {
+    /// Resumes a paused sandbox without the processes that it has. `note` says why they ended.
+    pub(super) async fn restart(&mut self, note: &str) -> Result<ResumeResult, EngineError> {
         decide(self.record.state, Operation::Resume)?;
         let before = self.reservation.hold();
         // A sandbox that does not fit keeps its processes.
         self.raise_reservation().await?;
-        if let Err(error) = self.discard_processes().await {
+        if let Err(error) = self.discard_processes(note).await {
             let is_stopped = matches!(self.processes, ProcessState::Stopped);
             self.reservation.lower(if is_stopped { Hold::Stopped } else { before });
             return Err(error);
@@ -60,14 +63,14 @@ impl Actor {
     }
 
     /// Ends frozen processes and removes stored ones. The record is first: after a crash in between, the recovery does the rest.
-    async fn discard_processes(&mut self) -> Result<(), EngineError> {
+    async fn discard_processes(&mut self, note: &str) -> Result<(), EngineError> {
         if matches!(self.processes, ProcessState::Stopped) {
             return Ok(());
         }
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
         next.hibernated_at = None;
-        next.note = Some(DISCARDED.to_owned());
+        next.note = Some(note.to_owned());
         self.commit_events(next, Vec::new(), now).await?;
         if !matches!(self.processes, ProcessState::Hibernated) {
             return self.end_processes().await;

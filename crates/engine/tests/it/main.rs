@@ -13,6 +13,7 @@ mod faults;
 mod files;
 mod harness;
 mod hibernation;
+mod host_disk;
 mod hostile;
 mod idempotency;
 mod interruptions;

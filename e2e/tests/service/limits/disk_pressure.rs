@@ -148,6 +148,37 @@ async fn assert_refused(client: &Client, paused: &str) {
     }
 }
 
+/// Another program fills the disk: an idle sandbox is paused before its file system fails, and goes on when there is space.
+#[tokio::test]
+async fn an_idle_sandbox_outlives_a_full_disk_and_a_start_on_it() {
+    let _alone = HOST_DISK.lock().await;
+    let service = Service::start(&ServiceOptions::default().on_disk_mb(DISK_MB)).await.unwrap();
+    let client = service.account().await.unwrap();
+    let id = create_sandbox(&client).await;
+    assert_eq!(output(&client, &id, "echo before > /kept; sync /kept; cat /kept").await, "before\n");
+    let ballast = service.leave_free(MB).unwrap();
+    wait_until("the idle sandbox is paused", async || state(&client, &id).await == "paused").await;
+    let events = client.get(&format!("{}?type=sandbox.paused", action_path(&id, "events"))).await.unwrap();
+    assert_eq!(events.is(200).unwrap()["data"][0]["data"]["reason"], "disk_pressure");
+
+    // Nothing that is full keeps a daemon from taking it over.
+    service.kill().unwrap();
+    let rest = ballast.with_extension("rest");
+    std::fs::write(&rest, vec![1; 8 << 20]).unwrap_err();
+    service.start_process().await.unwrap();
+    assert_eq!(state(&client, &id).await, "paused");
+    let refused = client.post(&action_path(&id, "execute"), &json!({ "command": "true" })).await.unwrap();
+    refused.error(503, "RESOURCE_EXHAUSTED").unwrap();
+
+    std::fs::remove_file(rest).unwrap();
+    std::fs::remove_file(ballast).unwrap();
+    wait_until("space is free again", async || {
+        client.post(&action_path(&id, "resume"), &json!({})).await.unwrap().status == 200
+    })
+    .await;
+    assert_eq!(output(&client, &id, "echo after >> /kept; cat /kept").await, "before\nafter\n");
+}
+
 /// Without overcommit, only the free space is allocated to sandboxes.
 #[tokio::test]
 async fn disk_capacity_is_based_on_free_space() {
