@@ -68,7 +68,7 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
         sandboxes,
         executions_running: counters.executions_running.get(),
         executions_waiting: counters.executions_waiting.get(),
-        pool: services.warm_pool.state(),
+        pool: pool(services),
         capacity: services.ledger.capacity(),
         usage: services.ledger.used(),
         counts: counters.read(),
@@ -79,4 +79,15 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
         network_refusals: counters.network_refusals.read(),
         traffic: services.host.network().total_usage(&guests),
     }
+}
+
+/// The fill levels of the pools. Nothing can be provisioned from an image that is not on this host, so its target is 0.
+fn pool(services: &Services) -> Vec<PoolState> {
+    let mut pools = services.warm_pool.state();
+    for pool in &mut pools {
+        if (services.find_image)(&pool.key.image).is_none() {
+            pool.target = 0;
+        }
+    }
+    pools
 }

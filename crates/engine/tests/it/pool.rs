@@ -25,6 +25,20 @@ async fn fifty_concurrent_creates_succeed_and_the_pool_is_refilled() {
     assert_eq!(harness.driver.violations(), Vec::<String>::new());
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_target_of_an_image_that_is_not_on_the_host_is_no_metric() {
+    let target = PoolTarget { count: 2, resources: SIZE };
+    let key = |image: &str| PoolKey { image: image.to_owned(), isolation: Isolation::Container };
+    let pool = [(key(IMAGE), target), (key("missing:1"), target)].into();
+    let harness = Harness::new(EngineSettings { pool, ..settings() }).await;
+    pass(1000).await;
+    let targets =
+        harness.engine.metrics().pool.into_iter().map(|pool| (pool.key.image, pool.target, pool.ready));
+    let expected = [("missing:1".to_owned(), 0, 0), (IMAGE.to_owned(), 2, 2)];
+    assert_eq!(targets.collect::<Vec<_>>(), expected);
+    harness.engine.shutdown().await;
+}
+
 fn wide() -> Capacity {
     Capacity { cpu: 1000, memory_mb: 1_000_000, disk_mb: 10_000_000 }
 }
