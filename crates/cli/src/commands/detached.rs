@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::{Either, select};
-use sandboxd_client::{Detached, Execute, SandboxState};
+use sandboxd_client::{Detached, EventKind, Execute, SandboxState};
 
 use super::follow::print_detached;
 use super::input::StreamedInput;
@@ -76,12 +76,28 @@ async fn tell_pauses(command: &Detached) -> Infallible {
         let is_paused = view.state == SandboxState::Paused;
         if is_paused && !was_paused {
             let id = command.sandbox().id();
-            output::note(&format!(
-                "sbx: the sandbox is paused, and the command with it; 'sbx events {id}' says why, 'sbx resume {id}' continues both"
-            ));
+            output::note(&paused_note(id.as_str(), reason_of_pause(command).await.as_deref()));
         }
         was_paused = is_paused;
     }
+}
+
+/// Why the sandbox was paused last; `None` without an answer.
+async fn reason_of_pause(command: &Detached) -> Option<String> {
+    let events = command.sandbox().events().kind(EventKind::SandboxPaused).newest_first().page_size(1);
+    let newest = events.page(0).await.ok()?.data.into_iter().next()?;
+    newest.data.get("reason")?.as_str().map(str::to_owned)
+}
+
+fn paused_note(id: &str, reason: Option<&str>) -> String {
+    let why = match reason {
+        Some("disk_pressure") => {
+            "the disk of the host is almost full (reason 'disk_pressure'); it can be resumed when space is free".to_owned()
+        }
+        Some(reason) => format!("the reason is '{reason}'"),
+        None => format!("'sbx events {id}' says why"),
+    };
+    format!("sbx: the sandbox is paused, and the command with it: {why}; 'sbx resume {id}' continues both")
 }
 
 /// Kills the command. If that fails, its time limit ends it.
@@ -100,5 +116,19 @@ async fn forward_interrupt(command: &Detached, interrupt: &Interrupt) -> u8 {
             output::note(&format!("sbx: cannot interrupt the command: {error}"));
             interrupt.second().await
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_of_a_pause_says_why() {
+        let note = paused_note("sbx_1", Some("disk_pressure"));
+        assert!(note.contains("disk of the host is almost full (reason 'disk_pressure')"), "{note}");
+        assert!(note.ends_with("'sbx resume sbx_1' continues both"), "{note}");
+        assert!(paused_note("sbx_1", Some("request")).contains("the reason is 'request'"));
+        assert!(paused_note("sbx_1", None).contains("'sbx events sbx_1' says why"));
     }
 }
