@@ -85,6 +85,20 @@ pub struct Certificate {
 }
 
 impl Certificate {
+    /// The first certificate of a PEM file, for checks that do not need its key.
+    pub fn read(file: &Path) -> Result<Self, TlsError> {
+        let chain = files::chain(file)?;
+        let not_x509 = || TlsError::NotX509 { path: file.to_owned() };
+        let first = chain.first().ok_or_else(not_x509)?;
+        let not_after = der::not_after(first).ok_or_else(not_x509)?;
+        Ok(Self { file: file.to_owned(), der: Arc::from(&first[..]), not_after })
+    }
+
+    /// Whether it is for this name or address. `*.NAME` stands for the names right below.
+    pub fn is_for(&self, name: &str) -> bool {
+        self_signed::is_for(&self.der, name)
+    }
+
     /// A file with the certificate authorities of the system and this self-signed certificate, for programs that trust the
     /// authorities of one file only.
     pub fn authorities(&self) -> PathBuf {
@@ -181,11 +195,8 @@ fn obtain(config: &TlsConfig, now: OffsetDateTime) -> Result<Loaded, TlsError> {
 fn read(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
     // Before reading the files: the next check then notices a concurrent change.
     let seen = files::FileState::of(&[certificate, key]);
-    let (chain, private) = (files::chain(certificate)?, files::key(key)?);
-    let not_x509 = || TlsError::NotX509 { path: certificate.to_owned() };
-    let first = chain.first().ok_or_else(not_x509)?;
-    let not_after = der::not_after(first).ok_or_else(not_x509)?;
-    let der: Arc<[u8]> = Arc::from(&first[..]);
+    let (served, chain, private) =
+        (Certificate::read(certificate)?, files::chain(certificate)?, files::key(key)?);
     let unusable = |source: rustls::Error| TlsError::Unusable {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
@@ -201,8 +212,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // Tickets resume sessions without state on the server.
     server.ticketer = rustls::crypto::ring::Ticketer::new().map_err(unusable)?;
-    let certificate = Certificate { file: certificate.to_owned(), der, not_after };
-    Ok(Loaded { server: Arc::new(server), certificate, seen })
+    Ok(Loaded { server: Arc::new(server), certificate: served, seen })
 }
 
 #[cfg(test)]

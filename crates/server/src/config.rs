@@ -40,11 +40,13 @@ pub use check::check_log_level;
 use isolation::{ContainerTable, GvisorTable};
 pub use limits::Limits;
 pub use problems::{Problem, Problems};
+#[cfg(test)]
+pub use quotas::AccountQuotas;
 pub use reference::reference;
 #[cfg(any(test, feature = "testing"))]
 pub use values::Mcp;
 use values::Runtime;
-pub use values::{Config, Http, Log, LogFormat, NetworkKind, Tls};
+pub use values::{Config, Http, Log, LogFormat, NetworkKind, Ports, Tls};
 
 const DEFAULT_FILE: &str = "/etc/sandboxd/config.toml";
 
@@ -185,8 +187,22 @@ fn read(path: &Path) -> Result<Config, Problems> {
 fn parse(text: &str) -> Result<Config, Problems> {
     let given = DeTable::parse(text).map_err(|error| Problems::from(keys::of_syntax(text, &error)))?;
     let shape = shape::shape().map_err(Problems::one)?;
-    Problems::check(keys::compare(text, given.get_ref(), &shape))?;
-    settings(text, &given)
+    let mut problems = keys::compare(text, given.get_ref(), &shape);
+    if problems.is_empty() {
+        return settings(text, &given);
+    }
+    // Values of the other tables do not depend on the wrong ones.
+    let mut others = given.clone();
+    for (name, value) in given.get_ref() {
+        let alone = DeTable::from_iter([(name.clone(), value.clone())]);
+        if !keys::compare(text, &alone, &shape).is_empty() {
+            let name: &str = name.get_ref();
+            others.get_mut().remove(name);
+        }
+    }
+    let checked = settings(text, &others).and_then(|config| config.check());
+    problems.extend(checked.err().into_iter().flatten());
+    Err(Problems::from_list(problems))
 }
 
 /// Reads the settings. If their types refuse values, such as words outside a set, all of them are reported, and what is wrong in other

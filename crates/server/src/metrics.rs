@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use builder::Builder;
 use engine::Engine;
+use listen::Tls;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -88,7 +89,7 @@ impl Metrics {
     }
 
     /// The registry of all metrics.
-    fn registry(&self, engine: Engine, builder: Builder) -> Registry {
+    fn registry(&self, engine: Engine, builder: Builder, tls: Option<Tls>) -> Registry {
         let mut registry = Registry::with_prefix("sandboxd");
         registry.register("build", "This program", Info::new(Build { version: env!("CARGO_PKG_VERSION") }));
         registry.register("http_requests", "Requests by route, method and status", self.requests.clone());
@@ -106,6 +107,9 @@ impl Metrics {
         registry.register_collector(Box::new(collect::EngineCollector(engine)));
         registry.register_collector(Box::new(collect::BuildCollector(builder)));
         registry.register_collector(Box::new(collect::ProcessCollector::new()));
+        if let Some(tls) = tls {
+            registry.register_collector(Box::new(collect::CertificateCollector(tls)));
+        }
         registry
     }
 }
@@ -113,6 +117,42 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_the_certificate_is_a_metric() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = listen::SelfSigned { dir: dir.path().to_owned(), names: vec!["localhost".to_owned()] };
+        let tls = Tls::load(listen::TlsConfig::SelfSigned(own)).unwrap();
+        let end = tls.certificate().not_after.unix_timestamp();
+        let mut registry = Registry::with_prefix("sandboxd");
+        registry.register_collector(Box::new(collect::CertificateCollector(tls)));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = format!("sandboxd_tls_certificate_not_after_seconds {end}");
+        assert!(text.lines().any(|given| given == line), "no {line} in:\n{text}");
+    }
+
+    /// The names in backticks that stand in the section about metrics.
+    fn documented() -> Vec<&'static str> {
+        let page = include_str!("../../../docs/operations.md");
+        let section =
+            page.split("\n## Metrics\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+        section.split('`').skip(1).step_by(2).filter_map(|name| name.split('{').next()).collect()
+    }
+
+    #[test]
+    fn alert_rules_use_documented_metrics() {
+        let rules = include_str!("../../../docs/alerts.yml");
+        let names =
+            rules.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).flat_map(|expression| {
+                expression.split(|other: char| !other.is_ascii_alphanumeric() && other != '_')
+            });
+        let names: Vec<&str> = names.filter_map(|word| word.strip_prefix("sandboxd_")).collect();
+        assert!(names.len() > 10, "{names:?}");
+        let documented = documented();
+        let unknown: Vec<_> = names.iter().filter(|name| !documented.contains(name)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
 
     #[test]
     fn requests_are_counted_by_route_method_and_status() {

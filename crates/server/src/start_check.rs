@@ -4,6 +4,7 @@
 //! Only reads. A program that the configuration does not name is left to `doctor`, so that a check needs no host that could run sandboxes.
 
 mod accounts;
+mod certificate;
 mod images;
 mod own_secrets;
 mod private_files;
@@ -19,7 +20,8 @@ use crate::app::isolation;
 use crate::config::{self, Config, Problem, Problems, Tls};
 use crate::logs;
 
-pub use accounts::unknown as unknown_accounts;
+pub use accounts::{unknown as unknown_accounts, unknown_account};
+pub use certificate::warnings as certificate_warnings;
 pub use own_secrets::{ExposedSecret, close as close_own_secrets, exposed as exposed_own_secrets};
 pub use private_files::{ExposedFile, exposed_files};
 
@@ -88,7 +90,7 @@ fn errors(config: &Config) -> Result<(), Problems> {
     let mut checks = unreadable_files(config);
     // What is in the files, if they are there.
     if checks.is_empty() {
-        checks.extend([certificate(config), credentials(config), secret(config)]);
+        checks.extend([certificate_and_key(config), credentials(config), secret(config)]);
     }
     checks.extend(config.images.named.iter().map(|(name, sources)| {
         Catalogue::default().set(name, sources).with_context(|| format!("images.\"{name}\""))
@@ -105,7 +107,7 @@ fn unreadable_files(config: &Config) -> Vec<Result<()>> {
     config.named_files().into_iter().filter_map(error).collect()
 }
 
-fn certificate(config: &Config) -> Result<()> {
+fn certificate_and_key(config: &Config) -> Result<()> {
     let http = &config.http;
     if http.tls != Tls::Files {
         return Ok(());
@@ -137,6 +139,7 @@ fn secret(config: &Config) -> Result<()> {
 fn warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
     let mut warnings = private_files::warnings(config, file);
     warnings.extend(own_secrets::warnings(&config.data_dir));
+    warnings.extend(certificate::warnings(config));
     warnings.extend(images::unknown(config));
     warnings.extend(accounts::unknown(config));
     warnings.extend(small_capacity(config));

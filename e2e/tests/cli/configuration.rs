@@ -8,6 +8,9 @@ use tempfile::TempDir;
 
 use crate::{text, workspace};
 
+/// The last line of a check that could not check everything.
+const MORE: &str = "correct these errors and check again: programs, files, certificates, images and accounts are checked then";
+
 /// A directory with a configuration file.
 struct Configuration(TempDir);
 
@@ -37,13 +40,14 @@ impl Configuration {
         self.0.path().join("config.toml")
     }
 
-    /// The exit code of a check, and its lines without the path of the file.
+    /// The exit code of a check, and its lines without the path of the file and without a last line that announces more checks.
     fn check(&self) -> (Option<i32>, Vec<String>) {
         let output = self.sandboxd(&["config", "check"]);
         assert_eq!(text(&output.stderr), "");
         let path = self.file().display().to_string();
         let lines = text(&output.stdout);
-        let lines = lines.lines().map(|line| line.strip_prefix(&path).unwrap_or_else(|| panic!("{line}")));
+        let lines = lines.lines().filter(|line| *line != MORE);
+        let lines = lines.map(|line| line.strip_prefix(&path).unwrap_or_else(|| panic!("{line}")));
         (output.status.code(), lines.map(str::to_owned).collect())
     }
 }
@@ -78,13 +82,26 @@ tls = true
         ":8: http.tls is true; it must be text in quotes (\"self-signed\", \"files\" or \"off\")",
     ];
     assert_eq!(lines, expected);
-    // Ranges are checked when all keys and types are right, a table at a time.
+    // Ranges of a table are checked when its keys and types are right.
+    let (_, lines) = Configuration::new("[http]\nlisen = 1\n[log]\nlevel = \"loud=very\"\n").check();
+    assert_eq!(lines.len(), 2, "{lines:?}");
     let (code, lines) =
         Configuration::new("[http]\nhandshake_seconds = 0\n[log]\nlevel = \"loud=very\"\n").check();
     assert_eq!(code, Some(1));
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert_eq!(lines[0], ":2: http.handshake_seconds is 0; it must be 1 to 300");
     assert!(lines[1].starts_with(":4: log.level is 'loud=very'; it must be error, warn"), "{}", lines[1]);
+}
+
+#[test]
+fn a_check_says_that_more_checks_follow() {
+    let last = |content: &str| {
+        let output = text(&Configuration::new(content).sandboxd(&["config", "check"]).stdout);
+        output.lines().last().unwrap().to_owned()
+    };
+    assert_eq!(last("[http]\nlisen = 1\n"), MORE);
+    assert_eq!(last("[http]\nhandshake_seconds = 0\n"), MORE);
+    assert_ne!(last("[isolation.container]\nprogram = \"no-such-runtime\"\n"), MORE);
 }
 
 #[test]
@@ -118,7 +135,7 @@ fn variables_are_checked_as_the_file_is() {
                 [variable, value, reason].iter().all(|part| output.contains(part)),
                 "{variable}: {output}"
             );
-            assert_eq!(output.lines().count(), 1, "{output}");
+            assert_eq!(output.lines().filter(|line| *line != MORE).count(), 1, "{output}");
         }
     }
     assert!(!configuration.0.path().join("data").exists());

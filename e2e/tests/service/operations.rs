@@ -49,11 +49,22 @@ async fn metrics_count_operations_and_port_traffic() {
     assert_eq!(count("sandboxd_port_requests_total", &["4xx"]), 1.0, "{samples}");
     assert_eq!(count("sandboxd_port_refusals_total", &["UNAUTHORIZED"]), 1.0, "{samples}");
     assert!(count("sandboxd_port_bytes_total", &["out"]) > 100.0, "{samples}");
+    for name in alerting_metrics() {
+        // Counters without a sample have a type only, without the suffix.
+        assert!(samples.contains(name.trim_end_matches("_total")), "{name} is not in:\n{samples}");
+    }
     // No ids: they would make as many series as there are sandboxes.
     assert!(
         !samples.contains(&one) && !samples.contains("account-") && !samples.contains("sbk_"),
         "{samples}"
     );
+}
+
+/// The metrics that the alert rules use.
+fn alerting_metrics() -> impl Iterator<Item = &'static str> {
+    include_str!("../../../docs/alerts.yml")
+        .split(|other: char| !other.is_ascii_alphanumeric() && other != '_')
+        .filter(|word| word.starts_with("sandboxd_"))
 }
 
 fn copy_certificate(from: &Service, to: &Path) {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use rustls::client::verify_server_name;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
 use time::{Duration, OffsetDateTime};
 
@@ -58,17 +58,23 @@ pub fn check_stored(own: &SelfSigned, now: OffsetDateTime) -> StoredCertificate 
     if chain.first().and_then(|first| der::not_before(first)).is_none_or(|start| start > now) {
         return StoredCertificate::Create("the old one is not valid yet");
     }
-    let parsed = chain.first().and_then(|first| ParsedCertificate::try_from(first).ok());
-    let covers = |name: &String| {
-        let name = example(name);
-        let name = ServerName::try_from(name.as_str());
-        parsed.as_ref().zip(name.ok()).is_some_and(|(parsed, name)| verify_server_name(parsed, &name).is_ok())
-    };
+    let covers = |name: &String| chain.first().is_some_and(|first| is_for(first, name));
     if own.names.iter().all(covers) {
         StoredCertificate::Keep
     } else {
         StoredCertificate::Create("the names have changed")
     }
+}
+
+/// Whether a certificate is for this name or address. `*.NAME` stands for the names right below.
+pub fn is_for(certificate: &[u8], name: &str) -> bool {
+    let (certificate, name) = (CertificateDer::from(certificate), example(name));
+    let (Ok(parsed), Ok(name)) =
+        (ParsedCertificate::try_from(&certificate), ServerName::try_from(name.as_str()))
+    else {
+        return false;
+    };
+    verify_server_name(&parsed, &name).is_ok()
 }
 
 /// Whether a certificate can be for this name or address. `*.NAME` stands for the names right below.

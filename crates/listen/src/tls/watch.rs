@@ -44,6 +44,14 @@ fn check(tls: &Tls, refused: Refused) -> Refused {
         return refused;
     }
     match obtain(&tls.shared.config, now) {
+        Ok(loaded) if loaded.certificate.not_after <= now && current.certificate.not_after > now => {
+            tracing::error!(
+                file = %certificate.display(),
+                not_after = %loaded.certificate.not_after,
+                "the new TLS certificate has expired; the old one stays in use"
+            );
+            Some((seen, Instant::now()))
+        }
         Ok(loaded) => {
             tracing::info!(file = %certificate.display(), not_after = %loaded.certificate.not_after, "using a new TLS certificate");
             tls.replace(loaded);

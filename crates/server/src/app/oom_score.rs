@@ -10,6 +10,8 @@ use std::sync::Once;
 /// Processes with it are killed last, and not never: a daemon that takes all memory must end.
 const SCORE: i32 = -999;
 
+/// The number of the capability.
+const CAP_SYS_RESOURCE: u32 = 24;
 /// What a daemon lacks whose kernel does not let it lower a score.
 const NOT_PERMITTED: &str = "the capability CAP_SYS_RESOURCE is missing, so oom_score_adj cannot be lowered; grant it (in a \
     container: --cap-add SYS_RESOURCE), or start the daemon with the score -999 (OOMScoreAdjust=-999 of systemd, or \
@@ -33,6 +35,20 @@ fn protect_or_log(process: &str, logged: &Once) {
             );
         });
     }
+}
+
+/// Why a daemon that is started as this process was could not lower its score, and what to do about it. Only looks.
+pub fn lack() -> Option<String> {
+    let score: i32 = fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse().ok()?;
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    (score > SCORE && !may_lower(&status)).then(|| NOT_PERMITTED.to_owned())
+}
+
+/// Whether a process with this status, as `/proc` shows it, has CAP_SYS_RESOURCE.
+fn may_lower(status: &str) -> bool {
+    let digits = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    capabilities.is_some_and(|set| set >> CAP_SYS_RESOURCE & 1 == 1)
 }
 
 /// What is wrong, and what the operator can do about it.
@@ -64,6 +80,13 @@ mod tests {
         let lines = log.of_target("sandboxd::app::oom_score");
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert_eq!(lines[0]["fields"]["process"], "none");
+    }
+
+    #[test]
+    fn the_capability_is_read_from_the_status() {
+        assert!(may_lower("Name:\tx\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n"));
+        assert!(!may_lower("Name:\tx\nCapEff:\t000001fffeffffff\n"));
+        assert!(!may_lower("Name:\tx\n"));
     }
 
     #[test]

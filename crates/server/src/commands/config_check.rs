@@ -14,17 +14,20 @@ use crate::start_check::{StartCheck, warnings_of_variable};
 use crate::stdout;
 
 const INVALID: u8 = 1;
+/// Printed last if the errors keep the other checks from running.
+const MORE: &str = "correct these errors and check again: programs, files, certificates, images and accounts are checked then\n";
 
 /// Applies the flags and variables that `serve` applies.
 pub fn run(global: &Global, addresses: &Addresses) -> Result<ExitCode> {
     let file = config::file(global);
-    let (errors, warnings) = match config::load(global).and_then(|config| config.with_addresses(addresses)) {
-        Ok(config) => {
-            let StartCheck { errors, warnings } = StartCheck::of(&config, file);
-            (errors, warnings)
-        }
-        Err(problems) => (Err(problems), Ok(())),
-    };
+    let (errors, warnings, more) =
+        match config::load(global).and_then(|config| config.with_addresses(addresses)) {
+            Ok(config) => {
+                let StartCheck { errors, warnings } = StartCheck::of(&config, file);
+                (errors, warnings, "")
+            }
+            Err(problems) => (Err(problems), Ok(()), MORE),
+        };
     let mut text = warnings.err().map(|warnings| lines(&warnings.with_label("warning"))).unwrap_or_default();
     let level = logs::level_of_variable();
     for warning in warnings_of_variable(level.as_ref().ok().and_then(Option::as_deref)) {
@@ -37,6 +40,7 @@ pub fn run(global: &Global, addresses: &Addresses) -> Result<ExitCode> {
         ExitCode::SUCCESS
     } else {
         text.extend(refused.iter().map(lines));
+        text.push_str(more);
         ExitCode::from(INVALID)
     };
     stdout::print(&text)?;

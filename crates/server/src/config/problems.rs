@@ -23,7 +23,12 @@ pub struct Problems {
 impl Problems {
     /// `Ok` if there is none.
     pub fn check(list: Vec<Problem>) -> Result<(), Self> {
-        if list.is_empty() { Ok(()) } else { Err(Self { file: None, list }) }
+        if list.is_empty() { Ok(()) } else { Err(Self::from_list(list)) }
+    }
+
+    /// Of errors that are known to exist.
+    pub fn from_list(list: Vec<Problem>) -> Self {
+        Self { file: None, list }
     }
 
     /// The errors of all checks, not only of the first that fails.

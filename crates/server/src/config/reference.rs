@@ -33,14 +33,16 @@ $ sandboxd config check --config config.toml
 config.toml:3: limits.read_per_minute is -1; it must be a whole number (count, 0 to 1000000)
 config.toml:4: unknown key 'limits.pids_max'; did you mean the one in [runtime]?
 config.toml:7: unknown key 'http.lisen'; did you mean 'http.listen'?
+correct these errors and check again: programs, files, certificates, images and accounts are checked then
 ```
 
-Unknown keys and wrong types are reported first. If there are none, words that a key does not allow and values out of their
-range are; of the tables with such a word, only the words. If there are none, the check looks at what the configuration
-names, as a start does: certificate and key, logins, the secret of the object store, programs, and levels of isolation.
+Of a table with unknown keys or wrong types, or with words that a key does not allow, only these are reported; of the other tables also
+values out of their range. If there are none, the check looks at what the configuration names, as a start does: certificate and key,
+logins, the secret of the object store, programs, and levels of isolation. Otherwise its last line says so.
 
 A line with `warning:` is for something that does not stop a start: an image that is neither in the catalogue nor on this
-host, and that no account may name; a capacity below the smallest sandbox; a mistyped target in `log.level` or `SANDBOXD_LOG`; a private key
+host, and that no account may name; a certificate that has expired or expires within 14 days, or that lacks the names of ports; a
+capacity below the smallest sandbox; a mistyped target in `log.level` or `SANDBOXD_LOG`; a private key
 or a file with logins that others than its owner can use. `serve` logs the same. `sandboxd doctor` checks the host.
 
 | Flag | Environment | Key |

@@ -217,6 +217,20 @@ fn bad_words_hide_neither_others_nor_errors_of_other_tables() {
 }
 
 #[test]
+fn unknown_keys_and_wrong_types_hide_no_values_of_other_tables() {
+    let text = "data_dir = 5\n[http]\nlisen = \"\"\nhandshake_seconds = 0\n[log]\nformat = \"xml\"\n[mcp]\nmax_sessions = 0";
+    assert_eq!(
+        reported(text),
+        [
+            "line 1: data_dir is 5",
+            "line 3: unknown key 'http.lisen'",
+            "line 6: log.format is 'xml'",
+            "line 8: mcp.max_sessions is 0",
+        ]
+    );
+}
+
+#[test]
 fn an_empty_directory_is_an_error() {
     assert_eq!(
         reported("data_dir = \"\"\nrun_dir = \"\""),

@@ -11,10 +11,12 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{Finding, runc};
 use crate::app::isolation::{Builder, Cause, InstalledGvisor};
-use crate::app::{agent, find_program, host_size, lxcfs, server_scope, total_memory_mb};
+use crate::app::{agent, find_program, host_size, lxcfs, oom_score, server_scope, total_memory_mb};
 use crate::config::Config;
 use crate::error::chain_text;
-use crate::start_check::{ExposedFile, ExposedSecret, exposed_files, exposed_own_secrets, unknown_accounts};
+use crate::start_check::{
+    ExposedFile, ExposedSecret, certificate_warnings, exposed_files, exposed_own_secrets, unknown_accounts,
+};
 
 const KERNEL_NEEDED: (u32, u32) = (6, 1);
 /// Descriptors for each sandbox, an estimate; those of all port connections to sandboxes; and those of everything that is not counted by
@@ -54,6 +56,8 @@ pub fn all(config: &Config) -> Vec<Finding> {
     findings.push(own_places(config));
     findings.extend(private_files(config));
     findings.extend(accounts(config));
+    findings.extend(certificate(config));
+    findings.push(oom_score());
     if let Ok(Builder::Runtime(path)) = Builder::of(config) {
         findings.extend(runc::finding(&path, &version(&path)));
     }
@@ -270,6 +274,24 @@ fn private_files(config: &Config) -> Vec<Finding> {
 fn accounts(config: &Config) -> Vec<Finding> {
     let remedy = "correct the name; 'sandboxd key list' shows all accounts";
     unknown_accounts(config).into_iter().map(|found| Finding::fair("accounts", found, remedy)).collect()
+}
+
+/// The operator's own certificate.
+fn certificate(config: &Config) -> Vec<Finding> {
+    let remedy = "renew it; the daemon loads the new one within two seconds";
+    certificate_warnings(config)
+        .into_iter()
+        .map(|found| Finding::fair("certificate", found, remedy))
+        .collect()
+}
+
+/// Whether a daemon that is started as this command was can protect itself from the kernel's out-of-memory killer.
+fn oom_score() -> Finding {
+    const WHAT: &str = "out of memory";
+    match oom_score::lack() {
+        None => Finding::good(WHAT, "the daemon can be protected from the kernel's killer"),
+        Some(lack) => Finding::fair(WHAT, "the daemon is not protected from the kernel's killer", lack),
+    }
 }
 
 /// What belongs to this service on the host, for those who remove it.

@@ -345,6 +345,26 @@ impl Collector for BuildCollector {
     }
 }
 
+/// Collects the end of the certificate that new connections get.
+pub struct CertificateCollector(pub listen::Tls);
+
+impl fmt::Debug for CertificateCollector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("CertificateCollector")
+    }
+}
+
+impl Collector for CertificateCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let end = self.0.certificate().not_after.unix_timestamp();
+        Encoder(encoder).gauge(
+            "tls_certificate_not_after_seconds",
+            "End of the validity of the TLS certificate, in seconds since the epoch",
+            u64::try_from(end).unwrap_or(0),
+        )
+    }
+}
+
 /// Collects the metrics of this process.
 #[derive(Debug)]
 pub struct ProcessCollector {

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use builder::Builder;
 use engine::Engine;
-use listen::{Answers, Fault, Limits, Listener, Server};
+use listen::{Answers, Fault, Limits, Listener, Server, Tls};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -28,9 +28,10 @@ pub async fn serve(
     socket: TcpListener,
     metrics: &Metrics,
     (engine, builder): (Engine, Builder),
+    tls: Option<Tls>,
     stop: CancellationToken,
 ) {
-    let registry = Arc::new(metrics.registry(engine, builder));
+    let registry = Arc::new(metrics.registry(engine, builder, tls));
     let server = Server {
         application: Arc::new(Router::new().route("/metrics", get(figures)).with_state(registry)),
         answers: Arc::new(Plain),

@@ -1,5 +1,7 @@
 //! Settings of single accounts that no account has.
 
+use std::path::Path;
+
 use rules::mistyped;
 use store::SqliteStore;
 
@@ -22,10 +24,22 @@ pub fn unknown(config: &Config) -> Vec<String> {
     unknown.map(|(table, account)| message(table, account, &accounts)).collect()
 }
 
+/// As [`unknown`], for an account that a command names.
+pub fn unknown_account(data_dir: &Path, account: &str) -> Option<String> {
+    let accounts = SqliteStore::accounts_at(&database(data_dir)).unwrap_or_default();
+    let accounts: Vec<&str> = accounts.iter().map(String::as_str).collect();
+    let is_unknown = !accounts.is_empty() && !accounts.contains(&account);
+    is_unknown.then(|| lack(account, &accounts))
+}
+
 fn message(table: &str, account: &str, accounts: &[&str]) -> String {
+    format!("{table}.accounts.\"{account}\": {}", lack(account, accounts))
+}
+
+fn lack(account: &str, accounts: &[&str]) -> String {
     let meant =
         mistyped(account, accounts).map(|name| format!("; did you mean '{name}'?")).unwrap_or_default();
-    format!("{table}.accounts.\"{account}\": no key has this account{meant}")
+    format!("no key has this account{meant}")
 }
 
 /// The accounts that have settings of their own, with the tables of these.

@@ -177,6 +177,7 @@ impl BoundListeners {
             listen::serve(server, listeners, stop, grace).await;
         };
         let url = welcome::url(self.info.scheme, self.info.address);
+        let tls = self.tls.clone();
         let local = LocalService { data_dir: config.data_dir.clone(), url, tls: self.tls };
         let described = local.write();
         let keeping = local.keep_current(described, service.stopping.clone());
@@ -188,6 +189,7 @@ impl BoundListeners {
                     socket,
                     &service.metrics,
                     (service.engine.clone(), service.builder.clone()),
+                    tls,
                     service.stopping.clone(),
                 )
                 .await;
