@@ -335,9 +335,7 @@ async fn commands_that_need_existing_data_create_none() {
     for data in [&missing, &empty] {
         let data = data.to_str().unwrap();
         for words in [
-            &["key", "list"][..],
-            &["key", "list", "--json"],
-            &["key", "revoke", "key_none"],
+            &["key", "revoke", "key_none"][..],
             &["egress", "check", "sb_00000000000000000000", "a.example"],
             &["image", "list"],
             &["image", "remove", Service::image()],
@@ -347,6 +345,19 @@ async fn commands_that_need_existing_data_create_none() {
             assert_eq!(output.status.code(), Some(125), "{words:?}: {stderr}");
             assert!(stderr.contains(&format!("no data of sandboxd in '{data}'")), "{words:?}: {stderr}");
             assert!(output.stdout.is_empty(), "{words:?}");
+        }
+        // Before the first start there is nothing to list, which is no error. The directory may be mistyped all the same.
+        for (words, listed) in [
+            (&["key", "list"][..], ""),
+            (&["key", "list", "--json"], "[]\n"),
+            (&["accounts", "--quiet"], ""),
+            (&["accounts", "--json"], "{}\n"),
+        ] {
+            let output = sandboxd(&service, &[&["--data-dir", data][..], words].concat());
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{words:?}: {stderr}");
+            assert!(stderr.contains(&format!("no data of sandboxd in '{data}'")), "{words:?}: {stderr}");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), listed, "{words:?}");
         }
     }
     assert!(!missing.exists());

@@ -212,6 +212,22 @@ pub fn open_existing_store(config: &Config) -> Result<SqliteStore> {
     open_store(config)
 }
 
+/// The store for a command that lists what is in it. `None` before the first start and the first key: then the list is empty, and a
+/// line on standard error says why, because the directory may be mistyped. Creates nothing.
+pub fn open_store_of_list(config: &Config) -> Result<Option<SqliteStore>> {
+    let path = config.data_dir.join(STORE);
+    if path.try_exists().with_context(|| format!("cannot read {}", path.display()))? {
+        return open_store(config).map(Some);
+    }
+    require_records(config)?;
+    eprintln!(
+        "sandboxd: no data of sandboxd in '{}' yet: the first start or 'sandboxd key create' creates it; another directory is set with \
+         --data-dir, SANDBOXD_DATA_DIR or data_dir in the configuration file",
+        config.data_dir.display()
+    );
+    Ok(None)
+}
+
 /// Fails if the data directory has none of these files. Otherwise a mistyped directory would be created, and its empty
 /// result would look like a loss of data.
 fn require_any(data_dir: &Path, files: &[&str]) -> Result<()> {

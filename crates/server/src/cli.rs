@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use api::{IsolationChoice, SandboxId};
+use api::IsolationChoice;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rules::{ImagePattern, KeyLifetime, KeyLimits, Scopes};
 
@@ -62,8 +62,8 @@ pub enum Command {
     /// Create, list and revoke API keys; works while the daemon runs
     #[command(subcommand)]
     Key(KeyCommand),
-    /// List the accounts that have sandboxes or snapshots, one a line; works while the daemon runs
-    Accounts,
+    /// List the accounts with what they have on this host; works while the daemon runs
+    Accounts(AccountsArguments),
     /// Check the requirements of this host, and print how to meet those that are missing
     Doctor,
     /// Run one command in a new sandbox without the daemon, then remove the sandbox
@@ -120,6 +120,16 @@ pub struct ServeArguments {
     pub discard_orphans: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct AccountsArguments {
+    /// Print only the names of the accounts that have sandboxes or snapshots, one a line
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Print JSON, with all quotas
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
+}
+
 /// The form in which a key is printed. Both forms are the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum KeyFormat {
@@ -146,7 +156,13 @@ pub enum KeyCommand {
         #[arg(long, value_name = "TIME")]
         expires: Option<KeyLifetime>,
         /// Limit the key to N requests of each kind per minute, not at all, or as its account [default: account]
-        #[arg(long, value_name = "account|none|N", default_value_t, hide_default_value = true)]
+        #[arg(
+            long,
+            value_name = "account|none|N",
+            default_value_t,
+            hide_default_value = true,
+            allow_negative_numbers = true
+        )]
         limits: KeyLimits,
         /// Print the key in the form of this service, or in the one that clients of E2B accept
         #[arg(long, value_name = "FORMAT", default_value = "native")]
@@ -160,11 +176,18 @@ pub enum KeyCommand {
         /// Print all keys as JSON
         #[arg(long)]
         json: bool,
+        /// List the keys of this account only
+        #[arg(long, value_name = "NAME")]
+        account: Option<String>,
     },
-    /// Revoke a key; a running daemon refuses it within a second
+    /// Revoke a key, or all keys of an account; a running daemon refuses them within a second
     Revoke {
         /// Id of the key, as shown by 'sandboxd key list', or the key itself
-        id: String,
+        #[arg(required_unless_present = "account")]
+        id: Option<String>,
+        /// Revoke all keys of this account
+        #[arg(long, value_name = "NAME", conflicts_with = "id")]
+        account: Option<String>,
     },
     /// Name the command that ends a key, because keys are not deleted
     #[command(hide = true, alias = "remove")]
@@ -179,8 +202,12 @@ pub enum EgressCommand {
 
 #[derive(Debug, Args)]
 pub struct EgressCheckArguments {
-    /// Id of the sandbox
-    pub id: SandboxId,
+    /// Id of the sandbox, or its name
+    #[arg(value_name = "SANDBOX")]
+    pub sandbox: String,
+    /// Account of the sandbox, if several accounts have one with this name
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
     /// Name or address, with a port unless it is 443: example.com, example.com:8080
     #[arg(value_name = "HOST[:PORT]")]
     pub target: Target,
@@ -294,10 +321,20 @@ mod tests {
     }
 
     #[test]
+    fn a_revoke_names_a_key_or_an_account() {
+        let revoke = |words: &[&str]| Cli::try_parse_from([&["sandboxd", "key", "revoke"], words].concat());
+        assert!(revoke(&["key_1"]).is_ok() && revoke(&["--account", "a"]).is_ok());
+        assert!(revoke(&[]).is_err() && revoke(&["key_1", "--account", "a"]).is_err());
+    }
+
+    #[test]
     fn the_usage_of_a_new_key_has_only_its_own_flags() {
         let error = Cli::try_parse_from(["sandboxd", "--config", "/x", "key", "create", "--account", "a"]);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("--scopes <SCOPES>") && !text.contains("--config"), "{text}");
+        let words = ["sandboxd", "key", "create", "--account", "a", "--scopes", "read", "--limits", "-1"];
+        let text = Cli::try_parse_from(words).unwrap_err().to_string();
+        assert!(text.contains("'none', 'account', or a number of requests per minute"), "{text}");
         let mut cli = Cli::command();
         let key = cli.find_subcommand_mut("key").unwrap();
         let help = key.find_subcommand_mut("create").unwrap().render_long_help().to_string();

@@ -1,20 +1,22 @@
 //! The local key, which the first start creates for the user of this machine. Called by `serve`.
 //!
 //! Its text is in a file that only root can read. The file is written first: after a crash between file and store, the next start
-//! registers the key of the file. A removed file is not created again.
+//! registers the key of the file. A removed file is not created again. Keys that were created before the first start do not prevent it.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rules::{KeyLimits, KeyText, Scopes};
-use store::Store;
+use store::{KeyRecord, Store};
 
 use crate::keyring;
 use crate::new_key::{NewKey, new_text, register};
 use crate::private_file;
 
 const FILE: &str = "local.key";
+/// The file that describes the service to clients on this host. It exists once a start was ready.
+pub const SERVICE_FILE: &str = "local.json";
 /// The account of the local key.
 pub const LOCAL_ACCOUNT: &str = "default";
 const LABEL: &str = "created at the first start";
@@ -26,7 +28,7 @@ pub enum LocalKey {
     New { text: KeyText, file: PathBuf },
     /// From an earlier start.
     Existing { text: KeyText, file: PathBuf },
-    /// There are keys, but no file.
+    /// A start has made one, and there is no file any more.
     None,
 }
 
@@ -52,7 +54,7 @@ pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
                 }
             }
         }
-        Err(error) if error.kind() == ErrorKind::NotFound && keys.is_empty() => {
+        Err(error) if error.kind() == ErrorKind::NotFound && is_first_start(data_dir, &keys) => {
             let text = new_text();
             private_file::write(&file, text.as_str())
                 .with_context(|| format!("cannot write {}", file.display()))?;
@@ -62,6 +64,13 @@ pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(LocalKey::None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
     }
+}
+
+/// Whether no start has made the local key. `sandboxd key create` may have made others before.
+fn is_first_start(data_dir: &Path, keys: &[KeyRecord]) -> bool {
+    let has_served = data_dir.join(SERVICE_FILE).exists();
+    let is_local = |key: &KeyRecord| key.name.as_deref() == Some(LABEL);
+    keys.is_empty() || (!has_served && !keys.iter().any(is_local))
 }
 
 fn local_key() -> NewKey {
@@ -108,6 +117,27 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert_eq!(first_key(&store, dir.path()).await.unwrap(), LocalKey::None);
         assert!(!file.exists());
+    }
+
+    #[tokio::test]
+    async fn a_key_that_was_created_before_the_first_start_does_not_suppress_it() {
+        let (store, dir) = (MemoryStore::new(), tempfile::tempdir().unwrap());
+        let own = NewKey { account: "team".to_owned(), label: None, ..local_key() };
+        register(&store, &new_text(), own).await.unwrap();
+        let LocalKey::New { file, .. } = first_key(&store, dir.path()).await.unwrap() else { panic!() };
+        // A file that was removed is not created again.
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(first_key(&store, dir.path()).await.unwrap(), LocalKey::None);
+    }
+
+    /// As after an upgrade.
+    #[tokio::test]
+    async fn a_service_that_has_served_without_it_gets_none() {
+        let (store, dir) = (MemoryStore::new(), tempfile::tempdir().unwrap());
+        let own = NewKey { account: "team".to_owned(), label: None, ..local_key() };
+        register(&store, &new_text(), own).await.unwrap();
+        std::fs::write(dir.path().join(SERVICE_FILE), "{}").unwrap();
+        assert_eq!(first_key(&store, dir.path()).await.unwrap(), LocalKey::None);
     }
 
     #[tokio::test]

@@ -1,54 +1,171 @@
-//! `sandboxd accounts`: the accounts that have something on this host, for scripts that do something for each of them, such as a backup.
-//! Their keys may all have been revoked, which leaves their sandboxes running.
+//! `sandboxd accounts`: the accounts, and what each has on this host. With `--quiet` for scripts that do something for each of them, such as
+//! a backup. The keys of an account may all have been revoked, which leaves its sandboxes running.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use api::SandboxState;
+use driver_host::disk_bytes_in;
+use rules::{TimeMs, key_end};
+use serde::Serialize;
 use store::{Store, StoreError};
 
-use crate::app::open_existing_store;
+use crate::app::open_store_of_list;
+use crate::cli::AccountsArguments;
 use crate::config::Config;
 use crate::stdout;
+use crate::wall_clock::now;
 
-pub async fn run(config: &Config) -> Result<ExitCode> {
-    let store = open_existing_store(config)?;
-    let accounts = accounts(&store).await;
-    store.close().await;
-    let mut text = String::new();
-    for account in accounts? {
-        text.push_str(&account);
-        text.push('\n');
+const MB: u64 = 1 << 20;
+
+/// What an account has on this host.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Holdings {
+    /// Sandboxes, with those that are being created.
+    running: u64,
+    paused: u64,
+    /// The sizes of the disks of its sandboxes, which count in the quota.
+    disk_mb: u64,
+    /// What its disks and snapshots occupy, with the steps of templates.
+    occupied_mb: u64,
+    snapshots: u64,
+    /// Keys that are valid.
+    keys: u64,
+    /// 0 is unlimited.
+    quotas: BTreeMap<&'static str, u64>,
+}
+
+impl Holdings {
+    /// Whether scripts that do something for each account have something to do.
+    fn is_on_host(&self) -> bool {
+        self.running + self.paused + self.snapshots > 0
     }
+}
+
+type Accounts = BTreeMap<String, Holdings>;
+
+pub async fn run(config: &Config, arguments: &AccountsArguments) -> Result<ExitCode> {
+    let accounts = match open_store_of_list(config)? {
+        Some(store) => {
+            let found = holdings(&store, config, now()).await;
+            store.close().await;
+            found?
+        }
+        None => Accounts::new(),
+    };
+    let text = if arguments.quiet {
+        names(&accounts)
+    } else if arguments.json {
+        format!("{}\n", serde_json::to_string_pretty(&accounts)?)
+    } else {
+        table(&accounts)
+    };
     stdout::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The accounts with sandboxes that are not terminated, or with snapshots.
-async fn accounts(store: &dyn Store) -> Result<BTreeSet<String>, StoreError> {
-    let sandboxes = store.living().await?.into_iter().map(|sandbox| sandbox.account);
-    let mut accounts: BTreeSet<String> = sandboxes.collect();
-    accounts.extend(store.snapshots().await?.into_iter().map(|snapshot| snapshot.account));
+/// The accounts that have a key, also a revoked one, sandboxes that are not terminated, or snapshots.
+async fn holdings(store: &dyn Store, config: &Config, now: TimeMs) -> Result<Accounts, StoreError> {
+    let mut accounts = Accounts::new();
+    let mut occupied: BTreeMap<String, u64> = BTreeMap::new();
+    for key in store.keys().await? {
+        let is_valid = key_end(key.revoked_at, key.expires_at, now).is_none();
+        accounts.entry(key.account).or_default().keys += u64::from(is_valid);
+    }
+    for sandbox in store.living().await? {
+        *occupied.entry(sandbox.account.clone()).or_default() += disk_bytes_in(&config.data_dir, &sandbox.id);
+        let account = accounts.entry(sandbox.account).or_default();
+        account.disk_mb += u64::from(sandbox.config.resources.disk_mb);
+        match sandbox.state {
+            SandboxState::Paused => account.paused += 1,
+            _ => account.running += 1,
+        }
+    }
+    for snapshot in store.snapshots().await? {
+        *occupied.entry(snapshot.account.clone()).or_default() += snapshot.bytes;
+        accounts.entry(snapshot.account).or_default().snapshots += 1;
+    }
+    for (name, account) in &mut accounts {
+        account.occupied_mb = occupied.get(name).copied().unwrap_or(0).div_ceil(MB);
+        account.quotas = config.quotas.of_account(name);
+    }
     Ok(accounts)
+}
+
+fn names(accounts: &Accounts) -> String {
+    let on_host = accounts.iter().filter(|(_, account)| account.is_on_host());
+    on_host.map(|(name, _)| format!("{name}\n")).collect()
+}
+
+fn table(accounts: &Accounts) -> String {
+    let heading = ["ACCOUNT", "RUNNING", "PAUSED", "SNAPSHOTS", "DISK MB", "QUOTA MB", "OCCUPIED MB", "KEYS"];
+    let cells = |(name, account): (&String, &Holdings)| {
+        let quota = account.quotas.get("disk_mb").copied().filter(|quota| *quota > 0);
+        [
+            name.clone(),
+            account.running.to_string(),
+            account.paused.to_string(),
+            account.snapshots.to_string(),
+            account.disk_mb.to_string(),
+            quota.map_or_else(|| "-".to_owned(), |quota| quota.to_string()),
+            account.occupied_mb.to_string(),
+            account.keys.to_string(),
+        ]
+    };
+    let rows: Vec<_> =
+        std::iter::once(heading.map(str::to_owned)).chain(accounts.iter().map(cells)).collect();
+    stdout::table(&rows)
 }
 
 #[cfg(test)]
 mod tests {
-    use rules::TimeMs;
+    use rules::{KeyLimits, Scopes};
     use store::conformance::{record, terminated};
     use store::{MemoryStore, SandboxRecord};
 
     use super::*;
+    use crate::config::AccountQuotas;
+    use crate::new_key::{NewKey, new_text, register};
+
+    fn of(number: u32, account: &str, state: SandboxState) -> SandboxRecord {
+        SandboxRecord { account: account.to_owned(), state, ..record(number) }
+    }
 
     #[tokio::test]
-    async fn accounts_with_sandboxes_are_listed_once_whatever_their_keys() {
+    async fn accounts_have_their_sandboxes_keys_and_quotas() {
         let store = MemoryStore::new();
-        let of = |number, account: &str| SandboxRecord { account: account.to_owned(), ..record(number) };
-        for sandbox in [of(1, "b"), of(2, "a"), of(3, "b")] {
+        let running = SandboxState::Running;
+        for sandbox in [of(1, "b", running), of(2, "a", SandboxState::Paused), of(3, "b", running)] {
             store.put(sandbox).await.unwrap();
         }
-        store.put(terminated(&of(4, "c"), TimeMs(2_000_000_000_000))).await.unwrap();
-        let found: Vec<String> = accounts(&store).await.unwrap().into_iter().collect();
-        assert_eq!(found, ["a", "b"]);
+        store.put(terminated(&of(4, "c", running), TimeMs(2_000_000_000_000))).await.unwrap();
+        let key = NewKey {
+            account: "d".to_owned(),
+            scopes: Scopes::ALL,
+            label: None,
+            valid_ms: None,
+            limits: KeyLimits::OfAccount,
+        };
+        register(&store, &new_text(), key).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config { data_dir: dir.path().to_owned(), ..Config::default() };
+        let own = AccountQuotas { disk_mb: Some(70_000), ..AccountQuotas::default() };
+        config.quotas.accounts.insert("b".to_owned(), own);
+        let accounts = holdings(&store, &config, TimeMs(0)).await.unwrap();
+        // Whatever their keys.
+        assert_eq!(names(&accounts), "a\nb\n");
+        let b = &accounts["b"];
+        assert_eq!((b.running, b.paused, b.keys, b.quotas["disk_mb"]), (2, 0, 0, 70_000));
+        assert_eq!(b.disk_mb, 2 * u64::from(record(1).config.resources.disk_mb));
+        assert_eq!((accounts["a"].paused, accounts["d"].keys), (1, 1));
+        let text = table(&accounts);
+        let row = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(row("d"), ["d", "0", "0", "0", "0", "-", "0", "1"]);
+        assert_eq!(row("b")[5], "70000");
     }
 }

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use api::SandboxState;
+use api::{SandboxId, SandboxState};
 use rules::quoted;
 use serde_json::json;
-use store::{SandboxRecord, Store};
+use store::{SandboxRecord, Store, StoreError};
 
 use crate::app::{network, open_existing_store, server_scope};
 use crate::cli::{EgressCheckArguments, EgressCommand};
@@ -20,14 +20,25 @@ const UNKNOWN: u8 = 2;
 pub async fn run(config: &Config, command: EgressCommand) -> Result<ExitCode> {
     let EgressCommand::Check(asked) = command;
     let store = open_existing_store(config)?;
-    let record = store.get(&asked.id).await;
+    let found = find(&store, &asked).await;
     store.close().await;
-    let Some(record) = record?.filter(|record| record.state != SandboxState::Terminated) else {
-        eprintln!(
-            "sandboxd: no sandbox {} in this data directory; it may have been terminated",
-            quoted(asked.id.as_str())
-        );
-        return Ok(ExitCode::from(UNKNOWN));
+    let record = match found? {
+        NamedSandbox::One(record) => record,
+        NamedSandbox::None => {
+            eprintln!(
+                "sandboxd: no sandbox {} in this data directory; it may have been terminated",
+                quoted(&asked.sandbox)
+            );
+            return Ok(ExitCode::from(UNKNOWN));
+        }
+        NamedSandbox::Several(accounts) => {
+            eprintln!(
+                "sandboxd: several accounts have a sandbox with the name {}: {}; choose one with --account",
+                quoted(&asked.sandbox),
+                accounts.join(", ")
+            );
+            return Ok(ExitCode::from(UNKNOWN));
+        }
     };
     if config.egress.network == NetworkKind::None {
         bail!("egress.network is \"none\": sandboxes have no network");
@@ -35,9 +46,9 @@ pub async fn run(config: &Config, command: EgressCommand) -> Result<ExitCode> {
     let known = look_up(config, &record, &asked.target).await?;
     let explanation = explain(&record.config.network.egress, &asked.target, &known);
     if asked.json {
-        println!("{}", serde_json::to_string_pretty(&as_json(&asked, &explanation))?);
+        println!("{}", serde_json::to_string_pretty(&as_json(&record.id, &asked.target, &explanation))?);
     } else {
-        print!("{}", as_text(&asked, &explanation));
+        print!("{}", as_text(&record.id, &asked.target, &explanation));
     }
     Ok(if explanation.passes { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
 }
@@ -56,19 +67,48 @@ async fn look_up(config: &Config, record: &SandboxRecord, target: &Target) -> Re
     })
 }
 
-fn as_text(asked: &EgressCheckArguments, explanation: &Explanation) -> String {
+/// The sandboxes that an id or a name means.
+#[derive(Debug)]
+enum NamedSandbox {
+    One(Box<SandboxRecord>),
+    None,
+    /// Of these accounts.
+    Several(Vec<String>),
+}
+
+async fn find(store: &dyn Store, asked: &EgressCheckArguments) -> Result<NamedSandbox, StoreError> {
+    let is_of_account =
+        |record: &SandboxRecord| asked.account.as_ref().is_none_or(|account| record.account == *account);
+    if let Ok(id) = asked.sandbox.parse() {
+        let living = store.get(&id).await?.filter(|record| record.state != SandboxState::Terminated);
+        return Ok(living
+            .filter(is_of_account)
+            .map_or(NamedSandbox::None, |record| NamedSandbox::One(Box::new(record))));
+    }
+    let mut named = store.living().await?;
+    named.retain(|record| record.config.name() == Some(&*asked.sandbox) && is_of_account(record));
+    Ok(match named.pop() {
+        Some(one) if named.is_empty() => NamedSandbox::One(Box::new(one)),
+        Some(last) => {
+            NamedSandbox::Several(named.into_iter().chain([last]).map(|record| record.account).collect())
+        }
+        None => NamedSandbox::None,
+    })
+}
+
+fn as_text(id: &SandboxId, target: &Target, explanation: &Explanation) -> String {
     let verdict = if explanation.passes { "passes" } else { "is refused" };
-    let mut text = format!("{} from {} {verdict}\n", asked.target, asked.id);
+    let mut text = format!("{target} from {id} {verdict}\n");
     for (what, line) in &explanation.lines {
         text.push_str(&format!("  {what:<10} {line}\n"));
     }
     text
 }
 
-fn as_json(asked: &EgressCheckArguments, explanation: &Explanation) -> serde_json::Value {
+fn as_json(id: &SandboxId, target: &Target, explanation: &Explanation) -> serde_json::Value {
     json!({
-        "sandboxId": asked.id,
-        "target": asked.target.to_string(),
+        "sandboxId": id,
+        "target": target.to_string(),
         "passes": explanation.passes,
         "reason": explanation.reason,
         "explanation": explanation.lines.iter().map(|(what, line)| format!("{what}: {line}")).collect::<Vec<_>>(),

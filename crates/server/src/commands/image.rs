@@ -15,6 +15,7 @@ use crate::app::{catalogue, images_lock, make_private_dir, open_existing_images,
 use crate::cli::ImageCommand;
 use crate::config::Config;
 use crate::layers_in_use::layers_in_use;
+use crate::start_check::unknown_account;
 use crate::{progress, stdout};
 
 pub async fn run(config: &Config, command: ImageCommand) -> Result<ExitCode> {
@@ -22,14 +23,14 @@ pub async fn run(config: &Config, command: ImageCommand) -> Result<ExitCode> {
         ImageCommand::List => list(&open_existing_images(config)?, &catalogue(config)?).await?,
         // An image can be pulled or imported before the first start of the daemon.
         ImageCommand::Pull { name } => {
-            let pulled = open_images(config)?.pull(&name, progress::reporter()).await;
-            progress::finish();
+            let images = open_images(config)?;
+            let pulled = progress::show(|report| images.pull(&name, report)).await;
             print!("{}", describe(&*pulled?));
         }
         ImageCommand::Import { name, source } => {
             let source: Source = source.parse()?;
-            let imported = open_images(config)?.import(&name, source, progress::reporter()).await;
-            progress::finish();
+            let images = open_images(config)?;
+            let imported = progress::show(|report| images.import(&name, source, report)).await;
             print!("{}", describe(&*imported?));
         }
         ImageCommand::Remove { name } => remove(config, &name).await?,
@@ -60,6 +61,11 @@ async fn remove(config: &Config, name: &str) -> Result<()> {
 fn allow(config: &Config, pattern: AddedPattern) -> Result<()> {
     make_private_dir(&config.data_dir)?;
     let text = line_of(&pattern);
+    if let Some(account) = &pattern.account
+        && let Some(lack) = unknown_account(&config.data_dir, account)
+    {
+        eprintln!("sandboxd: warning: '{account}': {lack}");
+    }
     match AllowedImages::in_dir(&config.data_dir).allow(pattern)? {
         Changed::Yes => println!("allowed: {text}"),
         Changed::No => println!("allowed already: {text}"),

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use rules::{KeyText, TimeMs, is_key_listed, key_end};
 use serde_json::json;
 use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
 
-use crate::app::{open_existing_store, open_store};
+use crate::app::{open_existing_store, open_store, open_store_of_list};
 use crate::cli::{KeyCommand, KeyFormat};
 use crate::commands::serve::lock_path;
 use crate::config::Config;
@@ -21,9 +21,14 @@ pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
     refuse_other(&config.data_dir, &lock_path(&config.run_dir))?;
     let store = match &command {
         KeyCommand::Create { .. } => open_store(config)?,
-        KeyCommand::List { .. } | KeyCommand::Revoke { .. } | KeyCommand::Delete { .. } => {
-            open_existing_store(config)?
-        }
+        KeyCommand::List { json, .. } => match open_store_of_list(config)? {
+            Some(store) => store,
+            None => {
+                stdout::print(if *json { "[]\n" } else { "" })?;
+                return Ok(ExitCode::SUCCESS);
+            }
+        },
+        KeyCommand::Revoke { .. } | KeyCommand::Delete { .. } => open_existing_store(config)?,
     };
     let done = carry_out(&store, command).await;
     store.close().await;
@@ -46,32 +51,60 @@ async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
                 KeyFormat::E2b => println!("{}", text.e2b_text()),
             }
         }
-        KeyCommand::List { json: true, .. } => {
-            let keys: Vec<_> = store.keys().await?.iter().map(as_json).collect();
+        KeyCommand::List { json: true, account, .. } => {
+            let keys: Vec<_> = keys_of(store, account).await?.iter().map(as_json).collect();
             stdout::print(&format!("{}\n", serde_json::to_string_pretty(&keys)?))?;
         }
-        KeyCommand::List { json: false, all } => {
-            let mut keys = store.keys().await?;
+        KeyCommand::List { json: false, all, account } => {
+            let mut keys = keys_of(store, account).await?;
             let hidden = if all { 0 } else { hide_old(&mut keys, now()) };
             stdout::print(&table(&keys))?;
             if let Some(line) = hidden_line(hidden) {
                 eprintln!("sandboxd: {line}");
             }
         }
-        KeyCommand::Revoke { id } => {
-            let id = id_of(store, id).await?;
-            let revoked =
-                store.commit(Batch::new().with(Write::RevokeKey { id: id.clone(), at: now() })).await;
-            match revoked {
-                Err(StoreError::NoSuchKey { .. }) => {
-                    bail!("there is no key '{id}'; 'sandboxd key list --all' shows all ids");
-                }
-                revoked => revoked?,
+        KeyCommand::Revoke { id, account } => {
+            let ids = match id {
+                Some(id) => vec![id_of(store, id).await?],
+                None => ids_to_revoke(store, account).await?,
             };
-            println!("{id} is revoked");
+            for id in ids {
+                revoke(store, &id).await?;
+            }
         }
         KeyCommand::Delete { id } => bail!(not_deleted(id)),
     }
+    Ok(())
+}
+
+/// All keys, or those of one account.
+async fn keys_of(store: &dyn Store, account: Option<String>) -> Result<Vec<KeyRecord>, StoreError> {
+    let mut keys = store.keys().await?;
+    keys.retain(|key| account.as_ref().is_none_or(|account| key.account == *account));
+    Ok(keys)
+}
+
+/// The ids of the keys of an account that are not revoked. An account without one is an error, as a mistyped name would be.
+async fn ids_to_revoke(store: &dyn Store, account: Option<String>) -> Result<Vec<String>> {
+    let name = account.clone().unwrap_or_default();
+    let keys = keys_of(store, account).await?;
+    let ids: Vec<String> =
+        keys.into_iter().filter(|key| key.revoked_at.is_none()).map(|key| key.id).collect();
+    ensure!(
+        !ids.is_empty(),
+        "the account '{name}' has no key that could be revoked; 'sandboxd key list' shows all accounts"
+    );
+    Ok(ids)
+}
+
+async fn revoke(store: &dyn Store, id: &str) -> Result<()> {
+    match store.commit(Batch::new().with(Write::RevokeKey { id: id.to_owned(), at: now() })).await {
+        Err(StoreError::NoSuchKey { .. }) => {
+            bail!("there is no key '{id}'; 'sandboxd key list --all' shows all ids");
+        }
+        revoked => revoked?,
+    };
+    println!("{id} is revoked");
     Ok(())
 }
 
@@ -127,23 +160,11 @@ fn hidden_line(hidden: usize) -> Option<String> {
     Some(format!("{keys}; 'sandboxd key list --all' shows all"))
 }
 
-/// Columns as wide as their widest cell; the last one, which people wrote, is not padded.
 fn table(keys: &[KeyRecord]) -> String {
     let heading = ["ID", "ACCOUNT", "SCOPES", "BEGINS", "CREATED", "EXPIRES", "REVOKED", "LIMITS", "LABEL"];
     let heading = heading.map(str::to_owned);
     let rows: Vec<[String; 9]> = std::iter::once(heading).chain(keys.iter().map(cells)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 9] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            line.push_str(&format!("{cell:width$}  "));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    stdout::table(&rows)
 }
 
 fn cells(key: &KeyRecord) -> [String; 9] {
@@ -186,6 +207,31 @@ mod tests {
         let other = new_text();
         let error = id_of(&store, other.as_str().to_owned()).await.unwrap_err().to_string();
         assert!(!error.contains(other.as_str()), "{error}");
+    }
+
+    #[tokio::test]
+    async fn all_keys_of_an_account_are_revoked_and_no_others() {
+        let store = MemoryStore::new();
+        for account in ["team", "other", "team"] {
+            let new = NewKey {
+                account: account.to_owned(),
+                scopes: "read".parse().unwrap(),
+                label: None,
+                valid_ms: None,
+                limits: KeyLimits::default(),
+            };
+            register(&store, &new_text(), new).await.unwrap();
+        }
+        let team = || Some("team".to_owned());
+        assert_eq!(keys_of(&store, team()).await.unwrap().len(), 2);
+        assert_eq!(keys_of(&store, None).await.unwrap().len(), 3);
+        for id in ids_to_revoke(&store, team()).await.unwrap() {
+            revoke(&store, &id).await.unwrap();
+        }
+        let valid = store.keys().await.unwrap().into_iter().filter(|key| key.revoked_at.is_none());
+        assert_eq!(valid.map(|key| key.account).collect::<Vec<_>>(), ["other"]);
+        let error = ids_to_revoke(&store, team()).await.unwrap_err().to_string();
+        assert!(error.contains("the account 'team' has no key"), "{error}");
     }
 
     #[test]

@@ -45,8 +45,7 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
     let images = open_images(config)?;
     let in_use = images_lock(config)?;
     flock(&in_use, FlockOperation::LockShared)?;
-    let image = images.ensure(&arguments.image, progress::reporter()).await;
-    progress::finish();
+    let image = progress::show(|report| images.ensure(&arguments.image, report)).await;
     let image = image?;
     if let Some(stand_in) = &image.stand_in {
         tracing::info!("{stand_in}");

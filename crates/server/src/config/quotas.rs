@@ -111,6 +111,15 @@ impl Quotas {
         QuotaTable { default: self.quotas(), accounts: accounts.collect() }
     }
 
+    /// The settings that hold for an account, by name. 0 is unlimited.
+    pub fn of_account(&self, name: &str) -> BTreeMap<&'static str, u64> {
+        let values = match self.accounts.get(name) {
+            Some(own) => self.with(own).values(),
+            None => self.values(),
+        };
+        values.into()
+    }
+
     /// Overridden by those of one account.
     fn with(&self, own: &AccountQuotas) -> Self {
         Self {

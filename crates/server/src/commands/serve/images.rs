@@ -20,8 +20,7 @@ const ON_DEMAND: [&str; 2] = ["desktop", "e2b-base"];
 /// Pulls the image of the example command if the catalogue has it.
 pub async fn fetch_example(images: &Images) {
     if images.is_in_catalogue(EXAMPLE_IMAGE) {
-        fetch(images, EXAMPLE_IMAGE, progress::reporter()).await;
-        progress::finish();
+        progress::show(|report| fetch(images, EXAMPLE_IMAGE, report)).await;
     }
 }
 

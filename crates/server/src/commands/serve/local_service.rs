@@ -11,9 +11,8 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
+use crate::first_key::SERVICE_FILE;
 use crate::private_file;
-
-const FILE: &str = "local.json";
 
 /// What the file describes.
 #[derive(Clone)]
@@ -41,7 +40,7 @@ impl LocalService {
     /// Writes the file; returns the certificate that it describes. Blocks.
     pub fn write(&self) -> Option<listen::Certificate> {
         let served = self.tls.as_ref().map(listen::Tls::certificate);
-        let path = self.data_dir.join(FILE);
+        let path = self.data_dir.join(SERVICE_FILE);
         let written = serde_json::to_string(&content(&self.url, served.as_ref()))
             .map_err(std::io::Error::from)
             .and_then(|text| private_file::write(&path, &text));
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     fn stored(dir: &Path) -> Value {
-        serde_json::from_slice(&std::fs::read(dir.join(FILE)).unwrap()).unwrap()
+        serde_json::from_slice(&std::fs::read(dir.join(SERVICE_FILE)).unwrap()).unwrap()
     }
 
     #[test]
@@ -120,11 +119,11 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_replaced_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join(FILE), "{}").unwrap();
+        std::fs::write(dir.path().join(SERVICE_FILE), "{}").unwrap();
         // The draft cannot be created.
         std::fs::create_dir(dir.path().join("local.json.new")).unwrap();
         let url = "http://127.0.0.1:8080".to_owned();
         LocalService { data_dir: dir.path().to_owned(), url, tls: None }.write();
-        assert!(!dir.path().join(FILE).exists());
+        assert!(!dir.path().join(SERVICE_FILE).exists());
     }
 }
