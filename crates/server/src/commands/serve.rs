@@ -67,7 +67,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     flock(&in_use, FlockOperation::LockShared)?;
     // Before the slow steps, so that an address in use fails the start at once.
     let listeners = BoundListeners::bind(config).map_err(|error| of_full_disk(error, config))?;
-    let images = open_images(config)?;
+    let images = open_images(config).map_err(|error| of_full_disk(error, config))?;
     if flags.pull_images {
         tokio::select! {
             () = images::fetch_example(&images) => {}
