@@ -258,19 +258,28 @@ def test_a_limit_is_announced_to_the_first_of_those_that_wait() -> None:
     queues = LimitQueues()
     creates = RateLimited("m", details=DETAILS)
     writes = RateLimited("m", details={**DETAILS, "key": "limits.write_per_minute"})
-    assert queues.notice(0, creates, 1.0) is not None
-    assert queues.notice(1, creates, 1.0) is None and queues.notice(0, creates, 1.0) is None
-    assert queues.notice(1, writes, 1.0) is not None
+    assert queues.notice(0, creates, 1.0, now=0.0) is not None
+    assert queues.notice(1, creates, 1.0, now=0.0) is None and queues.notice(0, creates, 1.0, now=0.0) is None
+    assert queues.notice(1, writes, 1.0, now=0.0) is not None
     queues.end("create", 0)
-    assert queues.notice(2, creates, 1.0) is None
+    assert queues.notice(2, creates, 1.0, now=0.0) is None
     queues.requeue("create", 2, creates, until=1.0)
     queues.join("create", 3)
     queues.end("create", 1)
     queues.end("create", 2)
-    assert queues.notice(4, creates, 1.0) is None
+    assert queues.notice(4, creates, 1.0, now=0.0) is None
     queues.end("create", 3)
     queues.end("create", 4)
-    assert queues.notice(5, creates, 1.0) is not None
+    assert queues.notice(5, creates, 1.0, now=0.0) is not None
+
+
+def test_calls_that_wait_longer_than_announced_are_announced_again() -> None:
+    queues = LimitQueues()
+    creates = RateLimited("m", details=DETAILS)
+    assert queues.notice(0, creates, 60.0, now=0.0) is not None
+    assert queues.notice(1, creates, 60.5, now=0.1) is None
+    again = queues.notice(1, creates, 60.0, now=61.0)
+    assert again is not None and again.endswith("(2 calls wait)")
 
 
 def test_a_waiting_command_is_sent_when_another_one_returns() -> None:

@@ -112,7 +112,8 @@ def test_a_policy_with_an_unknown_field_is_refused() -> None:
         # The exception of a denied network.
         ({"allowNetworks": ["192.0.2.7"], "denyNetworks": ["192.0.2.0/24"]}, None),
         ({"denyNetworks": ["192.0.2.0/24"]}, None),
-        ({"allow": [], "allowNetworks": []}, None),
+        ({"allow": []}, "deny"),
+        ({"allowNetworks": []}, None),
         ({}, None),
     ],
 )
@@ -139,7 +140,7 @@ def test_an_update_of_what_is_allowed_denies_the_rest() -> None:
     assert bodies == [
         {"default": "deny", "allow": ["a.example"]},
         {"default": "allow", "allow": ["a.example"]},
-        {"allow": []},
+        {"default": "deny", "allow": []},
         {"denyNetworks": ["192.0.2.0/24"]},
     ]
 

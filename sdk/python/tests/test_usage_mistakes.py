@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import pydoc
 import warnings
@@ -203,3 +204,53 @@ def test_a_list_without_a_path_is_that_of_the_working_directory() -> None:
         with Sandboxd(**service.settings) as client:
             assert client.sandboxes.connect(SANDBOX).files.list().all() == []
         assert "path=.&" in service.received[0].path
+
+
+def test_hints_name_what_there_is_instead() -> None:
+    client: Any = unreachable()
+    sandbox = client.sandboxes.connect(SANDBOX)
+    attributes: Dict[str, Callable[[], object]] = {
+        r"sandboxes, which has it": lambda: client.create,
+        r"use connect\(id\)\.terminate\(\)": lambda: client.sandboxes.delete,
+        r"use write_stdin\(\"\", close=True\)": lambda: sandbox.executions.handle("ex_1").close_stdin,
+        r"use remove\(\)": lambda: sandbox.contexts.delete,
+        r"use execute\(\[.*find": lambda: sandbox.files.glob,
+    }
+    for match, access in attributes.items():
+        with pytest.raises(AttributeError, match=match):
+            access()
+    keywords: Dict[str, Callable[[], object]] = {
+        r"fork\(\) .*'n'; use count=": lambda: sandbox.fork(n=2),
+        r"snapshot\(\) .*'nam'; use name=": lambda: sandbox.snapshot(nam="x"),
+        r"update\(\) .*'alow'; use allow=": lambda: sandbox.network.update(alow=[]),
+        r"write\(\) .*'overwrite'; use exists\(\)": lambda: sandbox.files.write("a", b"", overwrite=False),
+        r"mkdir\(\) .*'parents'; use recursive=": lambda: sandbox.files.mkdir("a", parents=True),
+    }
+    for match, call in keywords.items():
+        with pytest.raises(TypeError, match=match):
+            call()
+    with pytest.raises(InvalidArgument, match=r"at most 5 minutes: use start\(\)"):
+        sandbox.stream("true", timeout="10m")
+
+
+def test_a_create_is_a_task_of_asyncio() -> None:
+    async def main() -> None:
+        async with AsyncSandboxd(**service.settings) as client:
+            first = await asyncio.create_task(client.sandboxes.create("i"))
+            cancelled = asyncio.create_task(client.sandboxes.create("i"))
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            assert first.id == SANDBOX and len(service.received) == 1
+
+    with Service([answer(201, VIEW)]) as service:
+        asyncio.run(main())
+
+
+def test_hibernation_updates_the_view() -> None:
+    hibernated = {**VIEW, "state": "paused", "hibernatedAt": "h"}
+    with Service([answer(201, VIEW), answer(200, PAUSED), answer(200, hibernated)]) as service:
+        with Sandboxd(**service.settings) as client:
+            sandbox = client.sandboxes.create("i")
+            sandbox.pause(hibernate=True)
+            assert sandbox.view is not None and sandbox.view.hibernated_at == "h"

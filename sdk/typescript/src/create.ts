@@ -195,8 +195,8 @@ export function resourcesAndNetwork(options: SandboxLimits): { [K in "resources"
 
 /** The policy of a new sandbox. A list of what is allowed denies the rest, which is not the default of the service. */
 function withDefault(egress: CreateEgress): CreateEgress {
-  const { allow = [], allowNetworks = [], denyNetworks = [] } = egress;
-  // Without names, allowed networks may also be the exceptions of denied ones.
-  const restricts = allow.length > 0 || (allowNetworks.length > 0 && denyNetworks.length === 0);
+  const { allow, allowNetworks = [], denyNetworks = [] } = egress;
+  // Without names, allowed networks may also be the exceptions of denied ones. An empty list of names allows none.
+  const restricts = allow !== undefined || (allowNetworks.length > 0 && denyNetworks.length === 0);
   return egress.default === undefined && restricts ? { ...egress, default: "deny" } : egress;
 }

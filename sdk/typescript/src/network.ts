@@ -12,8 +12,8 @@ import { jsonPayload } from "./payload.js";
 /** A change of the policy. Absent parts do not change. */
 export interface NetworkChange extends CallOptions {
   /**
-   * Which destinations are allowed: all public ones, or only those in `allow`. Default: `deny` if there are names in `allow`, as in a
-   * create; otherwise it does not change.
+   * Which destinations are allowed: all public ones, or only those in `allow`. Default: `deny` with a list `allow`, as in a create;
+   * otherwise it does not change.
    */
   default?: EgressDefault;
   /** The allowed domains, such as `example.com` and `*.example.com`. With the default `allow` they have no effect. */
@@ -72,7 +72,7 @@ export class Network extends Described {
 function networkBody(change: NetworkChange): CreateNetwork {
   const { allow, allowNetworks, denyNetworks, allowPorts } = change;
   // A list of what is allowed denies the rest, as in a create.
-  const fallback = change.default ?? ((allow ?? []).length > 0 ? "deny" : undefined);
+  const fallback = change.default ?? (allow === undefined ? undefined : "deny");
   const egress = defined<CreateEgress>({ default: fallback, allow, allowNetworks, denyNetworks });
   return defined<CreateNetwork>({
     egress: Object.keys(egress).length > 0 ? egress : undefined,

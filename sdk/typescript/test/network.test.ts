@@ -12,7 +12,8 @@ const CASES: [CreateEgress, CreateEgress["default"]][] = [
   // The exception of a denied network.
   [{ allowNetworks: ["192.0.2.7"], denyNetworks: ["192.0.2.0/24"] }, undefined],
   [{ denyNetworks: ["192.0.2.0/24"] }, undefined],
-  [{ allow: [], allowNetworks: [] }, undefined],
+  [{ allow: [] }, "deny"],
+  [{ allowNetworks: [] }, undefined],
   [{}, undefined],
 ];
 
@@ -33,7 +34,7 @@ test("a change of the list of what is allowed denies the rest", async () => {
   expect(service.received.map(({ body }) => (JSON.parse(body) as { egress: CreateEgress }).egress)).toEqual([
     { default: "deny", allow: ["a.example"] },
     { default: "allow", allow: ["a.example"] },
-    { allow: [] },
+    { default: "deny", allow: [] },
     { denyNetworks: ["192.0.2.0/24"] },
   ]);
 });

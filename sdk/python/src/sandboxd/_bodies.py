@@ -235,8 +235,8 @@ def _network(egress: Optional[CreateEgress], ingress: Optional[CreateIngress]) -
 def _with_default(egress: CreateEgress) -> Dict[str, Any]:
     """The policy of a new sandbox. A list of what is allowed denies the rest, which is not the default of the service."""
     policy: Dict[str, Any] = dict(egress)
-    # Without names, allowed networks may also be the exceptions of denied ones.
-    restricts = policy.get("allow") or (policy.get("allowNetworks") and not policy.get("denyNetworks"))
+    # Without names, allowed networks may also be the exceptions of denied ones. An empty list of names allows none.
+    restricts = policy.get("allow") is not None or (policy.get("allowNetworks") and not policy.get("denyNetworks"))
     if policy.get("default") is None and restricts:
         policy["default"] = "deny"
     return policy

@@ -21,7 +21,9 @@ _OTHER_NAMES = {
         **dict.fromkeys(("returncode", "exitcode", "code", "status"), "exit_code"),
         **dict.fromkeys(("output", "out", "text", "logs"), "stdout"),
         **dict.fromkeys(("error", "err"), "stderr"),
+        **dict.fromkeys(("ok", "success"), "exit_code == 0"),
     },
+    "Execution": {"id": "execution_id"},
     "CodeExecution": {
         "text": "stdout, or the text of each of results",
         **dict.fromkeys(("output", "logs"), "stdout and stderr"),

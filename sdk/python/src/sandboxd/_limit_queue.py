@@ -21,6 +21,8 @@ CONCURRENCY = frozenset(("limits.concurrent_executions",))
 """The settings of limits of calls at a time: such a limit ends when a call returns, often before `Retry-After`."""
 CHECK = 0.02
 """Seconds after which a call asks whether another one of its kind has returned."""
+UNANNOUNCED = 5.0
+"""Seconds that calls may wait beyond what was announced before another announcement."""
 SPACING = 0.05
 """Seconds between two calls that leave a queue: longer than a refusal usually takes."""
 
@@ -54,6 +56,8 @@ class LimitQueues:
         self._in_flight: Dict[str, int] = {}
         self._waiting: Dict[str, Set[int]] = {}
         """The calls that wait or waited for a limit, and are not over."""
+        self._announced: Dict[str, float] = {}
+        """Until when calls wait for a limit, according to its last announcement."""
 
     def number(self) -> int:
         """The number of a new call. Calls with smaller ones are sent first."""
@@ -121,13 +125,17 @@ class LimitQueues:
             if queue is not None and place is not None:
                 self._remove(kind, queue, place)
 
-    def notice(self, number: int, error: SandboxdError, pause: float) -> Optional[str]:
-        """The announcement of the wait of a call; None while other calls wait for the same limit."""
+    def notice(self, number: int, error: SandboxdError, pause: float, now: float) -> Optional[str]:
+        """The announcement of the wait of a call; None if the last announcement of the limit covers it."""
         with self._lock:
-            waiting = self._waiting.setdefault(_limit_id(error), set())
-            is_first = not waiting
-            waiting.add(number)
-        return wait_text(error, pause) if is_first else None
+            limit = _limit_id(error)
+            self._waiting.setdefault(limit, set()).add(number)
+            until = now + pause
+            if until <= self._announced.get(limit, -math.inf) + UNANNOUNCED:
+                return None
+            self._announced[limit] = until
+            calls = len(self._waiting[limit])
+        return wait_text(error, pause) if calls == 1 else f"{wait_text(error, pause)} ({calls} calls wait)"
 
     def end(self, kind: str, number: int) -> None:
         """Forgets a call that is over."""
@@ -137,6 +145,7 @@ class LimitQueues:
                 self._waiting[limit].remove(number)
                 if not self._waiting[limit]:
                     del self._waiting[limit]
+                    self._announced.pop(limit, None)
 
     def _shortened(self, kind: str, queue: _Queue, place: int, delay: float) -> float:
         """The delay, or less while a call is in flight whose return ends the limit."""

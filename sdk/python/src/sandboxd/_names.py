@@ -19,9 +19,32 @@ _NAMES: Dict[str, Dict[str, str]] = {
         **dict.fromkeys(("get_host", "expose_port", "tunnels"), "ports.expose()"),
         "pty": "terminal()",
         **{name: f"view.{name}, or refresh()" for name in ("name", "image", "metadata", "state")},
-        "status": "view.state, or refresh()",
+        **dict.fromkeys(("status", "is_running"), "view.state, or refresh()"),
+        **dict.fromkeys(("upload", "upload_file", "write_file"), "files.write(), or files.upload_directory()"),
+        **dict.fromkeys(("download", "download_file", "read_file"), "files.read(), or files.download_directory()"),
     },
-    "Execution": dict.fromkeys(("stdout", "stderr"), "output()"),
+    "Sandboxd": {
+        **dict.fromkeys(("create", "list", "connect", "get"), "its attribute sandboxes, which has it"),
+        **dict.fromkeys(("execute", "run", "run_code", "fork", "terminate"), "the Sandbox that sandboxes.create() returns, which has it"),
+    },
+    "Sandboxes": {
+        **dict.fromkeys(("terminate", "delete", "kill", "remove"), "connect(id).terminate()"),
+        **{name: f"connect(id).{name}()" for name in ("execute", "fork", "pause", "resume", "snapshot")},
+    },
+    "CodeContexts": dict.fromkeys(("delete", "close"), "remove()"),
+    "Execution": {
+        **dict.fromkeys(("stdout", "stderr"), "output()"),
+        "close_stdin": 'write_stdin("", close=True)',
+        **dict.fromkeys(("kill", "terminate", "stop"), "cancel(), or signal()"),
+    },
+    "OutputStream": {
+        **dict.fromkeys(("exit_code", "result", "returncode"), "the item Done at the end, or done()"),
+        **dict.fromkeys(("stdout", "stderr"), "its items, or execute()"),
+    },
+    "FileStream": {
+        "read": "read_all(), or iterate over it",
+        **dict.fromkeys(("save", "write_to"), "its chunks: for chunk in stream: file.write(chunk)"),
+    },
     "Files": {
         "download": "read(), open() for large files, or download_directory()",
         "upload": "write(), or upload_directory()",
@@ -29,6 +52,8 @@ _NAMES: Dict[str, Dict[str, str]] = {
         **dict.fromkeys(("rename", "mv"), "move()"),
         **dict.fromkeys(("make_dir", "makedirs"), "mkdir()"),
         "get_info": "stat()",
+        **dict.fromkeys(("copy", "cp"), 'execute(["cp", "-r", source, target])'),
+        **dict.fromkeys(("glob", "find", "search"), 'execute(["find", path, "-name", pattern])'),
     },
 }
 """What there is instead, by the name of the class."""
@@ -56,6 +81,12 @@ _OF_COMMAND: Dict[str, str] = {
 _KEYWORDS: Dict[str, Dict[str, str]] = {
     "create": _OF_SANDBOX,
     **dict.fromkeys(("execute", "start", "stream"), _OF_COMMAND),
+    "fork": {
+        **dict.fromkeys(("n", "number", "copies"), "count="),
+        **dict.fromkeys(("envs", "env"), "execute(env=...) in each fork"),
+    },
+    "write": dict.fromkeys(("overwrite", "exist_ok"), "exists() before: a write replaces the file"),
+    "mkdir": dict.fromkeys(("parents", "exist_ok"), "recursive="),
     **dict.fromkeys(
         ("list", "follow"),
         {
@@ -111,7 +142,7 @@ def _check_keywords(method: str, parameters: FrozenSet[str], keywords: Dict[str,
         if name in parameters:
             continue
         text = f"{method}() got an unexpected keyword argument {name!r}"
-        instead = _KEYWORDS[method].get(name)
+        instead = _KEYWORDS.get(method, {}).get(name)
         # Such as `state=` of events, which have none.
         keyword = "" if instead is None else instead[:-1]
         if instead is None or (keyword.isidentifier() and keyword not in parameters):

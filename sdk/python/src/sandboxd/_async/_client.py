@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 import httpx
 
 from .. import models
+from .._names import OtherNames
 from .._retry import MAX_RETRY_WAIT, Safety
 from .._secrets import Secret
 from .._settings import TIMEOUT, resolve
@@ -22,7 +23,7 @@ from ._transport import AsyncTransport, Call
 T = TypeVar("T")
 
 
-class AsyncSandboxd:
+class AsyncSandboxd(OtherNames):
     """
     A client of the service. Without arguments, its settings come from the environment or from the local daemon.
 

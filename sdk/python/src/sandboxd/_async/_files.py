@@ -11,7 +11,7 @@ from urllib.parse import quote
 from .. import models
 from .._bodies import check_content
 from .._errors import SandboxdError
-from .._names import OtherNames
+from .._names import OtherNames, other_keywords
 from .._pack import LocalDirectory
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
@@ -33,7 +33,7 @@ that are not UTF-8.
 """
 
 
-class AsyncFileStream:
+class AsyncFileStream(OtherNames):
     """The content of a file or an archive that is being received: an iterator of bytes, read once."""
 
     def __init__(self, response: AsyncResponse, report: Callable[[SandboxdError], None]) -> None:
@@ -169,6 +169,7 @@ class AsyncFiles(OtherNames):
         url = self._url("", {"path": path}, autoResume=auto_resume)
         return _platform.opening(self._opened("read", url, path, run_id, headers))
 
+    @other_keywords
     async def write(
         self,
         path: FilePath,
@@ -227,6 +228,7 @@ class AsyncFiles(OtherNames):
         url = self._url("/watch", {"path": path}, recursive=recursive or None, autoResume=auto_resume)
         return AsyncFileWatch(self._context, Call("GET", url, Safety.REPEATABLE, accept="text/event-stream"))
 
+    @other_keywords
     async def mkdir(
         self,
         path: FilePath,
@@ -246,6 +248,7 @@ class AsyncFiles(OtherNames):
         self._record_entry(entry)
         return entry
 
+    @other_keywords
     async def move(
         self,
         source: FilePath,
@@ -267,6 +270,7 @@ class AsyncFiles(OtherNames):
         self._record_entry(entry)
         return entry
 
+    @other_keywords
     async def remove(
         self,
         path: FilePath,

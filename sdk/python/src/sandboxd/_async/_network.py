@@ -6,6 +6,7 @@ from typing import Any, Dict, Literal, Optional, Sequence
 
 from .. import models
 from .._bodies import ports, texts
+from .._names import other_keywords
 from .._request import given, key_headers
 from .._retry import Safety
 from ._context import AsyncSandboxContext
@@ -27,6 +28,7 @@ class AsyncNetwork:
         call = Call("GET", self._context.path("/network"), Safety.REPEATABLE)
         return await self._context.json(call, models.Network.from_json)
 
+    @other_keywords
     async def update(
         self,
         *,
@@ -42,14 +44,15 @@ class AsyncNetwork:
         `sbx network allow`, which adds to it: to add a name, pass the names of `get` with it.
 
         - `default`: which destinations are allowed: `allow` all public ones, `deny` only the domains in `allow`.
-          Default: `deny` if there are names in `allow`, as in a create; otherwise it does not change.
-        - `allow`: allowed domains, such as `example.com` and `*.example.com`. With `default="allow"` they have no effect.
+          Default: `deny` with a list `allow`, as in a create; otherwise it does not change.
+        - `allow`: allowed domains, such as `example.com` and `*.example.com`; an empty list allows none. With `default="allow"` they
+          have no effect.
         - `allow_networks`: IPv4 addresses and networks that are allowed besides.
         - `deny_networks`: IPv4 addresses and networks that are denied although the default allows them.
         - `allow_ports`: the ports that may be exposed.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same result.
         """
-        if default is None and allow:
+        if default is None and allow is not None:
             default = "deny"
         lists = {"allow": texts("allow", allow), "allowNetworks": texts("allow_networks", allow_networks)}
         lists["denyNetworks"] = texts("deny_networks", deny_networks)

@@ -33,8 +33,8 @@ async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-class Opening(Generic[T]):
-    """An object that is being created: await it, or use it as an async context manager."""
+class Opening(Coroutine[Any, Any, T]):
+    """An object that is being created: await it, pass it to `asyncio.create_task`, or use it as an async context manager."""
 
     def __init__(self, creating: Coroutine[Any, Any, T]) -> None:
         self._creating = creating
@@ -57,6 +57,18 @@ class Opening(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         return self._creating.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        """Continues the creation, for a task."""
+        return self._creating.send(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
+        """Raises an error in the creation, such as the cancellation of a task."""
+        return self._creating.throw(typ) if val is None and tb is None else self._creating.throw(typ, val, tb)
+
+    def close(self) -> None:
+        """Ends a creation that has not begun."""
+        self._creating.close()
 
     async def __aenter__(self) -> T:
         self._created = await self._creating

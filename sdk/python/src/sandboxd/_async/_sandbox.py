@@ -316,6 +316,8 @@ class AsyncSandbox(OtherNames):
         - `on_stdout`, `on_stderr`: are called with the lines that are read.
         """
         line = command_line(command)
+        if timeout is not None and seconds(timeout) > LONGEST_ATTACHED:
+            raise argument_error("timeout", f"timeout is {timeout!r}; a stream allows at most 5 minutes: use start() and follow()")
         path = self.context.path("/execute", lineEnds=line_ends or None)
         body = json_payload(command_body(line, cwd, env, user, stdin, timeout, auto_resume))
         call = Call("POST", path, Safety.ONLY_UNSTARTED, body, accept="text/event-stream")
@@ -363,6 +365,7 @@ class AsyncSandbox(OtherNames):
         self._warn_of_end(timeout)
         return await self._started("/execute", body, run_id, idempotency_key)
 
+    @other_keywords
     async def run_code(
         self,
         code: str,
@@ -462,6 +465,9 @@ class AsyncSandbox(OtherNames):
         self.context.changed_state(paused.state, paused_at=paused.paused_at)
         self.context.record("sandbox.paused", runtimeDurationMs=paused.runtime_duration_ms)
         self.context.handlers.notify(Paused(paused.runtime_duration_ms))
+        if hibernate:
+            # The response does not say when they were stored.
+            await self.refresh()
         return paused
 
     async def resume(self, *, cold: bool = False, adopt: bool = False) -> models.ResumeResult:
@@ -495,6 +501,7 @@ class AsyncSandbox(OtherNames):
         view = self.context.view = await self.context.json(call, models.Sandbox.from_json)
         return view
 
+    @other_keywords
     async def snapshot(
         self,
         name: Optional[str] = None,
@@ -520,6 +527,7 @@ class AsyncSandbox(OtherNames):
         view = self.context.view = await roll_back(self.context, snapshot)
         return view
 
+    @other_keywords
     async def fork(
         self,
         count: int = 1,
@@ -536,7 +544,8 @@ class AsyncSandbox(OtherNames):
 
         - `env`: added to the variables of this sandbox. `metadata`: replaces its tags.
         - `name`: that of the new sandbox, if `count` is 1. Without it a fork has no name.
-        - `memory`: continues copies of the processes. Without it the forks run new processes.
+        - `memory`: continues copies of the processes. Without it the forks run new processes. Copies have the same state of random
+          generators, such as those of `random` and numpy: seed them again in each fork if it should differ from the others.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandboxes.
 
         A cancelled fork terminates the new sandboxes like a cancelled create, unless the caller gave an `idempotency_key`.

@@ -8,7 +8,7 @@ from .. import models
 from .._bodies import ImageOrId, check_state, create_body, tags_query
 from .._lifecycle import LifecycleHandlers
 from .._live import live_page
-from .._names import other_keywords
+from .._names import OtherNames, other_keywords
 from .._policies import CreateEgress, CreateIngress
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
@@ -20,7 +20,7 @@ from ._sandbox import AsyncSandbox, create_sandbox, sandbox_handle
 from ._transport import AsyncTransport, Call
 
 
-class AsyncSandboxes:
+class AsyncSandboxes(OtherNames):
     """The sandboxes of the account."""
 
     def __init__(self, transport: AsyncTransport) -> None:

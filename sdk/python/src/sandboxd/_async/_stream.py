@@ -10,6 +10,7 @@ from typing import Callable, Deque, Optional, Type
 
 from .. import models
 from .._errors import NetworkError, SandboxdError
+from .._names import OtherNames
 from .._output import LONGEST_SILENCE, Output, Stderr, Stdout, parse_output
 from .._request import given, shown
 from .._sse import Event, Parser, TooLong
@@ -61,7 +62,7 @@ class AsyncEventSource:
         await self._response.interrupt()
 
 
-class AsyncOutputStream(Iterated):
+class AsyncOutputStream(Iterated, OtherNames):
     """
     The output of a command that is being run. The command starts with the first read, or with `start`. The service kills the
     command when the stream is closed before `Done`: by `close`, at the end of a `with` block, by cancellation, or when the

@@ -291,7 +291,7 @@ class AsyncTransport(HasKey):
         if error.code not in LIMITS or error.retry_after is None:
             await sleep(pause)
             return
-        notice = self._queues.notice(made.number, error, pause)
+        notice = self._queues.notice(made.number, error, pause, time.monotonic())
         if notice is not None:
             _LOG.warning("%s", notice)
         if error.code == RATE_LIMITED:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 import httpx
 
 from .. import models
+from .._names import OtherNames
 from .._retry import MAX_RETRY_WAIT, Safety
 from .._secrets import Secret
 from .._settings import TIMEOUT, resolve
@@ -23,7 +24,7 @@ from ._transport import Transport, Call
 T = TypeVar("T")
 
 
-class Sandboxd:
+class Sandboxd(OtherNames):
     """
     A client of the service. Without arguments, its settings come from the environment or from the local daemon.
 

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 from .. import models
 from .._bodies import mapping
 from .._errors import NetworkError, SandboxdError, argument_error, of_event
+from .._names import OtherNames
 from .._request import given, shown
 from .._retry import Safety
 from .._sse import Event
@@ -31,7 +32,7 @@ Callback = Optional[Callable[[Any], object]]
 ContextOrId = Union[models.CodeContext, str]
 
 
-class CodeContexts:
+class CodeContexts(OtherNames):
     """The contexts of the code interpreter. Each has a kernel, which keeps its state from one execution to the next."""
 
     def __init__(self, context: SandboxContext) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from .. import models
 from .._bodies import check_content
 from .._errors import SandboxdError
-from .._names import OtherNames
+from .._names import OtherNames, other_keywords
 from .._pack import LocalDirectory
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
@@ -34,7 +34,7 @@ that are not UTF-8.
 """
 
 
-class FileStream:
+class FileStream(OtherNames):
     """The content of a file or an archive that is being received: an iterator of bytes, read once."""
 
     def __init__(self, response: Response, report: Callable[[SandboxdError], None]) -> None:
@@ -170,6 +170,7 @@ class Files(OtherNames):
         url = self._url("", {"path": path}, autoResume=auto_resume)
         return _platform.opening(self._opened("read", url, path, run_id, headers))
 
+    @other_keywords
     def write(
         self,
         path: FilePath,
@@ -228,6 +229,7 @@ class Files(OtherNames):
         url = self._url("/watch", {"path": path}, recursive=recursive or None, autoResume=auto_resume)
         return FileWatch(self._context, Call("GET", url, Safety.REPEATABLE, accept="text/event-stream"))
 
+    @other_keywords
     def mkdir(
         self,
         path: FilePath,
@@ -247,6 +249,7 @@ class Files(OtherNames):
         self._record_entry(entry)
         return entry
 
+    @other_keywords
     def move(
         self,
         source: FilePath,
@@ -268,6 +271,7 @@ class Files(OtherNames):
         self._record_entry(entry)
         return entry
 
+    @other_keywords
     def remove(
         self,
         path: FilePath,

@@ -317,6 +317,8 @@ class Sandbox(OtherNames):
         - `on_stdout`, `on_stderr`: are called with the lines that are read.
         """
         line = command_line(command)
+        if timeout is not None and seconds(timeout) > LONGEST_ATTACHED:
+            raise argument_error("timeout", f"timeout is {timeout!r}; a stream allows at most 5 minutes: use start() and follow()")
         path = self.context.path("/execute", lineEnds=line_ends or None)
         body = json_payload(command_body(line, cwd, env, user, stdin, timeout, auto_resume))
         call = Call("POST", path, Safety.ONLY_UNSTARTED, body, accept="text/event-stream")
@@ -364,6 +366,7 @@ class Sandbox(OtherNames):
         self._warn_of_end(timeout)
         return self._started("/execute", body, run_id, idempotency_key)
 
+    @other_keywords
     def run_code(
         self,
         code: str,
@@ -463,6 +466,9 @@ class Sandbox(OtherNames):
         self.context.changed_state(paused.state, paused_at=paused.paused_at)
         self.context.record("sandbox.paused", runtimeDurationMs=paused.runtime_duration_ms)
         self.context.handlers.notify(Paused(paused.runtime_duration_ms))
+        if hibernate:
+            # The response does not say when they were stored.
+            self.refresh()
         return paused
 
     def resume(self, *, cold: bool = False, adopt: bool = False) -> models.ResumeResult:
@@ -496,6 +502,7 @@ class Sandbox(OtherNames):
         view = self.context.view = self.context.json(call, models.Sandbox.from_json)
         return view
 
+    @other_keywords
     def snapshot(
         self,
         name: Optional[str] = None,
@@ -521,6 +528,7 @@ class Sandbox(OtherNames):
         view = self.context.view = roll_back(self.context, snapshot)
         return view
 
+    @other_keywords
     def fork(
         self,
         count: int = 1,
@@ -537,7 +545,8 @@ class Sandbox(OtherNames):
 
         - `env`: added to the variables of this sandbox. `metadata`: replaces its tags.
         - `name`: that of the new sandbox, if `count` is 1. Without it a fork has no name.
-        - `memory`: continues copies of the processes. Without it the forks run new processes.
+        - `memory`: continues copies of the processes. Without it the forks run new processes. Copies have the same state of random
+          generators, such as those of `random` and numpy: seed them again in each fork if it should differ from the others.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandboxes.
 
         A cancelled fork terminates the new sandboxes like a cancelled create, unless the caller gave an `idempotency_key`.
