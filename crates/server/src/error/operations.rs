@@ -138,11 +138,11 @@ fn of_isolation(error: &EngineError) -> ApiError {
 fn of_sandbox_failure(error: EngineError, operation: OperationKind) -> ApiError {
     match operation {
         OperationKind::Files => {
-            let message = "the sandbox failed during the file operation, which may have been completed";
+            let message = "the sandbox failed, was hibernated or was rolled back during the file operation, which may have been completed";
             ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
         }
         OperationKind::Execute => {
-            let message = "the sandbox failed during the command, which may have run partly or completely";
+            let message = "the sandbox failed, was hibernated or was rolled back during the command, which may have run partly or completely";
             ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
         }
         OperationKind::Other => ApiError::internal(error),
