@@ -8,6 +8,10 @@
 //! paused or stopped sandbox holds only its disk, and resuming it is admitted again. The memory that frozen processes still occupy
 //! is not promised to them; it is part of the memory really in use, which [`crate::Shortage`] checks before a sandbox starts.
 
+pub mod capacity_warning;
+pub mod pressure;
+pub mod turns;
+
 use std::fmt;
 
 use api::Resources;

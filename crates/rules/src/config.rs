@@ -4,13 +4,15 @@
 //! its range or set is a [`ConfigError`] (`INVALID_CONFIG`). Whether the catalogue has an image is decided by the catalogue.
 
 mod checks;
+pub mod error;
+pub mod isolation;
 mod name;
 mod network;
 
 use api::{CreateBody, Resources, SandboxConfig, TimeoutBody, bounds};
 
-use crate::config_error::ConfigError;
-use crate::isolation::IsolationRules;
+use crate::config::error::ConfigError;
+use crate::config::isolation::IsolationRules;
 
 pub use api::Integer;
 pub use api::bounds::Range;

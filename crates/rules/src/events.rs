@@ -9,7 +9,7 @@ use api::{EventId, EventKind, RunId, SandboxId, Timestamp};
 
 use crate::TimeMs;
 use crate::listing::{QueryError, repeated, whole_number};
-use crate::quoted::quoted;
+use crate::text::quoted::quoted;
 
 /// Bytes of a command that its events contain: a command may hold secrets, and readers of a log see its events.
 pub const SHOWN_COMMAND_BYTES: usize = 4096;

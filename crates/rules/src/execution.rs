@@ -2,11 +2,18 @@
 //!
 //! As with create, the server checks types and this module checks values.
 
+pub mod code;
+pub mod detached;
+pub mod environment;
+pub mod outcome;
+pub mod retention;
+pub mod signals;
+
 use api::bounds::{COMMAND_BYTES, EXECUTE_TIMEOUT_MS};
 use api::{ExecuteBody, ExecuteRequest};
 
+use crate::config::error::ConfigError;
 use crate::config::{Range, absolute_path, env, integer};
-use crate::config_error::ConfigError;
 
 /// Ranges and defaults of execute. [`ExecuteRules::default`] is the documented API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use api::bounds::IDEMPOTENCY_KEY_CHARS;
 
 use crate::TimeMs;
-use crate::quoted::quoted;
+use crate::text::quoted::quoted;
 
 /// How long a record is valid, from the first request with its key.
 pub const IDEMPOTENCY_VALID_MS: u64 = 24 * 60 * 60 * 1000;

@@ -1,7 +1,13 @@
 //! Which images a list contains. Those of the operator are for all accounts. The others were requested by some account: another one sees
 //! such an image only if it knows the name and may use it.
 
-use crate::image_reference::is_same_image;
+pub mod eviction;
+pub mod pattern;
+pub mod policy;
+pub mod pulled_bytes;
+pub mod reference;
+
+use crate::images::reference::is_same_image;
 
 /// The selection of a list of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

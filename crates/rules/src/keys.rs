@@ -14,7 +14,7 @@ pub use lifetime::{BadLifetime, KeyLifetime};
 pub use listing::{is_key_listed, key_end};
 pub use scopes::{BadScopes, Scope, Scopes};
 
-use crate::base32;
+use crate::text::base32;
 
 const PREFIX: &str = "sbk_";
 const E2B_PREFIX: &str = "e2b_";

@@ -15,6 +15,12 @@
 //! The sandbox's actor calls [`decide`] before it acts. A refusal changes nothing. Each pair of state and operation has exactly one
 //! row; the table has no wildcard, so that a new state or operation does not compile until it has its rows.
 
+pub mod accounting;
+pub mod cost;
+pub mod deadlines;
+pub mod expiry_notice;
+pub mod interruptions;
+
 use api::SandboxState;
 
 /// Whether an operation may resume a paused sandbox.

@@ -3,13 +3,15 @@
 //! The server passes the query as percent-decoded pairs. A value that is not allowed is a [`QueryError`] (`INVALID_REQUEST`).
 //! Unknown parameters are ignored, as unknown fields of bodies are.
 
+pub mod samples;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use api::SandboxState;
 use api::bounds::{MAX_SAFE_INTEGER, METADATA_KEYS, PAGE_LIMIT};
 
-use crate::quoted::{escaped, quoted};
+use crate::text::quoted::{escaped, quoted};
 
 const METADATA_PREFIX: &str = "metadata.";
 

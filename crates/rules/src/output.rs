@@ -6,6 +6,10 @@
 //!
 //! Memory grows with the output, in blocks that never move: a caller can reserve it beforehand ([`CappedOutput::memory_with`]).
 
+pub mod lines;
+pub mod position;
+pub mod readers;
+
 use crate::text::{continued, incomplete_from, lossy};
 
 /// The unit of memory of an output that is larger than one block.

@@ -6,9 +6,9 @@
 use api::bounds::{PORT, TOKEN_LIFETIME_MS};
 use api::{ExposeBody, NetworkPolicy, PortVisibility, SandboxId, TokenBody};
 
-use crate::base32;
+use crate::config::error::ConfigError;
 use crate::config::integer;
-use crate::config_error::ConfigError;
+use crate::text::base32;
 
 /// The most exposed ports of one sandbox.
 pub const MAX_PORTS: usize = 64;

@@ -1,5 +1,8 @@
 //! Templates: what requests for builds may ask for, and queries of lists.
 
+pub mod build_polls;
+pub mod readiness;
+
 use std::collections::BTreeMap;
 
 use api::bounds::Range;

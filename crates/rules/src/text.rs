@@ -1,4 +1,10 @@
-//! Bytes of a command as text: U+FFFD for each bad sequence (decision 12), and cuts that split no character.
+//! Text: names, quoting and encodings in the modules below, and here the bytes of a command as text: U+FFFD for each bad sequence
+//! (decision 12), and cuts that split no character.
+
+pub mod base32;
+pub mod field_names;
+pub mod quoted;
+pub mod request_id;
 
 /// The text, with U+FFFD in place of each sequence that is not UTF-8. Good text is not copied.
 pub fn lossy(bytes: Vec<u8>) -> String {

@@ -8,9 +8,9 @@ use api::bounds::{
 };
 
 use super::{ConfigRules, Integer, Range};
-use crate::config_error::ConfigError;
+use crate::config::error::ConfigError;
 use crate::egress::{network_text, parse_network};
-use crate::quoted::{alternatives, escaped};
+use crate::text::quoted::{alternatives, escaped};
 
 /// A variable must fit into one string that Linux passes to a process (128 KiB with its NUL).
 const ENV_ENTRY_BYTES_MAX: usize = 128 * 1024 - 1;

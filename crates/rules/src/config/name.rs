@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::{BadSandboxName, NAME_KEY, SandboxName};
 
 use super::{ConfigRules, checks};
-use crate::config_error::ConfigError;
+use crate::config::error::ConfigError;
 
 /// The checked tags of a new sandbox, with its name under [`NAME_KEY`]. The name counts towards no limit of the tags.
 pub(super) fn named_metadata(

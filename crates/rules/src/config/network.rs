@@ -4,7 +4,7 @@ use api::{CreateNetwork, EgressDefault, EgressPolicy, IngressPolicy, NetworkPoli
 
 use super::ConfigRules;
 use super::checks;
-use crate::config_error::ConfigError;
+use crate::config::error::ConfigError;
 
 /// A checked change of a policy. Given fields replace the current ones; the others stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -77,7 +77,7 @@ impl FromStr for Scopes {
         let mut bits = 0;
         for name in text.split(',').map(str::trim) {
             let scope = Scope::ALL.into_iter().find(|scope| scope.as_str() == name);
-            bits |= scope.ok_or_else(|| BadScopes { got: crate::quoted::quoted(text) })?.bit();
+            bits |= scope.ok_or_else(|| BadScopes { got: crate::text::quoted::quoted(text) })?.bit();
         }
         Ok(Self(bits))
     }

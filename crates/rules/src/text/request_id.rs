@@ -1,6 +1,6 @@
 //! Request ids: which ids of clients are accepted, and the form of generated ones.
 
-use crate::base32;
+use crate::text::base32;
 
 const CHARS_MAX: usize = 128;
 /// Random bytes in a generated id: 20 characters.

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::quoted::quoted;
+use crate::text::quoted::quoted;
 
 /// A value out of its range or set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::image_pattern::ImagePattern;
-use crate::image_reference::{ImageReference, ImageVersion};
+use crate::images::pattern::ImagePattern;
+use crate::images::reference::{ImageReference, ImageVersion};
 
 /// The operator's choices in the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use api::{Isolation, IsolationChoice};
 
-use crate::config_error::ConfigError;
-use crate::image_reference::is_same_image;
-use crate::quoted::alternatives;
+use crate::config::error::ConfigError;
+use crate::images::reference::is_same_image;
+use crate::text::quoted::alternatives;
 
 /// The operator's choices for an image or an account. An absent one is that for all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use api::{EndReason, SandboxId};
 
-use crate::signals::signal_name;
+use crate::execution::signals::signal_name;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;

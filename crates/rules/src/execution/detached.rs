@@ -3,8 +3,8 @@
 use api::bounds::{COLS, DETACHED_TIMEOUT_MS_MAX, READER_TIMEOUT_MS, ROWS};
 use api::{DetachedBody, ExecuteBody, ExecuteRequest, TerminalBody, TerminalSize};
 
+use crate::config::error::ConfigError;
 use crate::config::{Integer, Range, integer};
-use crate::config_error::ConfigError;
 use crate::execution::{ExecuteRefusal, ExecuteRules, execute_request};
 
 /// A checked detached command.

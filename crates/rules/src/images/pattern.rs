@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::image_reference::{
+use crate::images::reference::{
     ImageReference, ImageVersion, is_digest, split_digest, split_registry, split_tag,
 };
 

@@ -4,8 +4,8 @@ use api::bounds::CODE_BYTES;
 use api::{CodeBody, CodeContextBody, CodeRequest};
 
 use crate::ExecuteRules;
+use crate::config::error::ConfigError;
 use crate::config::{absolute_path, env, integer};
-use crate::config_error::ConfigError;
 
 const NAME_CHARS: usize = 100;
 
