@@ -80,3 +80,20 @@ pub const RUN_ID_CHARS: usize = 128;
 pub const IDEMPOTENCY_KEY_CHARS: usize = 255;
 /// The data of one posted event, as JSON.
 pub const EVENT_DATA_BYTES: usize = 16 << 10;
+
+/// The signals that a client may send to an execution, and their numbers.
+pub const SIGNALS: &[(&str, u8)] = &[
+    ("SIGHUP", 1),
+    ("SIGINT", 2),
+    ("SIGQUIT", 3),
+    ("SIGABRT", 6),
+    ("SIGKILL", 9),
+    ("SIGUSR1", 10),
+    ("SIGUSR2", 12),
+    ("SIGALRM", 14),
+    ("SIGTERM", 15),
+    ("SIGCONT", 18),
+    ("SIGSTOP", 19),
+    ("SIGTSTP", 20),
+    ("SIGWINCH", 28),
+];

@@ -1,5 +1,8 @@
 //! Commands in requests, and their results.
 
+pub mod code;
+pub mod executions;
+
 use std::collections::BTreeMap;
 use std::fmt;
 

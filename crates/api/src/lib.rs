@@ -4,38 +4,25 @@
 //! schema.
 
 pub mod bounds;
-mod build_log;
-mod code;
-mod create;
 mod error;
 mod events;
 mod exec;
-mod executions;
 mod files;
 mod health;
 mod ids;
 mod images;
 mod info;
-mod pause;
 mod ports;
 mod sandbox;
-mod sandbox_name;
 #[cfg(feature = "openapi")]
 mod schema;
-mod signals;
 mod snapshots;
 mod templates;
 mod time;
 mod usage;
-mod views;
 pub mod wildcard;
 
-pub use build_log::{BuildEvent, BuildStep};
-pub use code::{
-    CodeBody, CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, CodeDone, CodeEvent,
-    CodeException, CodeExecution, CodeRequest, CodeResult, CodeText,
-};
-pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, TimeoutBody};
+pub use bounds::SIGNALS;
 pub use error::{ErrorBody, ErrorCode, ErrorObject, UnknownErrorCode};
 pub use events::{
     BadEventId, BadRunId, EventBody, EventId, EventKind, EventList, EventsBody, EventsRecorded, RunId,
@@ -43,15 +30,19 @@ pub use events::{
 };
 #[cfg(feature = "openapi")]
 pub use events::{EventKinds, Moment};
+pub use exec::code::{
+    CodeBody, CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, CodeDone, CodeEvent,
+    CodeException, CodeExecution, CodeRequest, CodeResult, CodeText,
+};
+#[cfg(feature = "openapi")]
+pub use exec::executions::OutputOffset;
+pub use exec::executions::{
+    BadExecutionId, ExecutionId, ExecutionList, ExecutionOutput, ExecutionState, ExecutionView, SignalBody,
+    StdinWritten, TerminalBody, TerminalControl, TerminalNote, TerminalSize, TerminalWarning,
+};
 pub use exec::{
     CommandBody, DetachedBody, Done, EndReason, ExecuteBody, ExecuteRequest, ExecutionResult, OutputEncoding,
     StreamEvent,
-};
-#[cfg(feature = "openapi")]
-pub use executions::OutputOffset;
-pub use executions::{
-    BadExecutionId, ExecutionId, ExecutionList, ExecutionOutput, ExecutionState, ExecutionView, SignalBody,
-    StdinWritten, TerminalBody, TerminalControl, TerminalNote, TerminalSize, TerminalWarning,
 };
 pub use files::{
     FileChange, FileChangeKind, FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked,
@@ -63,30 +54,33 @@ pub use ids::{
 };
 pub use images::{ImageList, ImageStatus, ImageView, PullProgress, PullStage};
 pub use info::{BackendView, InfoView, LimitsView, RangeView};
-pub use pause::{PauseBody, ResumeBody};
 pub use ports::{
     ExposeBody, Port, PortClosed, PortList, PortToken, PortVisibility, TokenBody, UnknownVisibility,
+};
+pub use sandbox::create::{
+    CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, TimeoutBody,
+};
+pub use sandbox::name::{BadSandboxName, NAME_KEY, SandboxName};
+pub use sandbox::pause::{PauseBody, ResumeBody};
+pub use sandbox::views::{
+    NetworkUsage, NetworkView, Pagination, PauseResult, ResumeResult, SandboxItem, SandboxList, SandboxView,
+    TerminateResult, Times,
 };
 pub use sandbox::{
     E2bOptions, EgressDefault, EgressPolicy, IngressPolicy, Isolation, IsolationChoice, NetworkPolicy,
     OnTimeout, Resources, SandboxConfig, SandboxState, UnknownIsolation,
 };
-pub use sandbox_name::{BadSandboxName, NAME_KEY, SandboxName};
-pub use signals::SIGNALS;
 pub use snapshots::{
     ForkBody, ForkList, RollbackBody, SnapshotBody, SnapshotDeleted, SnapshotList, SnapshotState,
     SnapshotStorage, SnapshotView,
 };
+pub use templates::build_log::{BuildEvent, BuildStep};
 pub use templates::{
     BuildContext, TemplateBody, TemplateDeleted, TemplateError, TemplateList, TemplateState, TemplateSteps,
     TemplateView,
 };
 pub use time::{BadTimestamp, Timestamp};
 pub use usage::{QuotaView, ResourceMetrics, ResourceSample, UsageView};
-pub use views::{
-    NetworkUsage, NetworkView, Pagination, PauseResult, ResumeResult, SandboxItem, SandboxList, SandboxView,
-    TerminateResult, Times,
-};
 
 /// A whole number in a request body. Wide enough for every integer that JSON libraries read, so that a value out of its range can be
 /// named in a message.

@@ -1,5 +1,10 @@
 //! The configuration and the state of a sandbox.
 
+pub mod create;
+pub mod name;
+pub mod pause;
+pub mod views;
+
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -9,7 +9,7 @@ use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, RefOr};
 use crate::bounds::{
     CPU, CPU_DEFAULT, DOMAIN_BYTES, EGRESS_ENTRIES, EGRESS_NETWORKS, ENV_BYTES, ENV_VARIABLES,
     EVENT_DATA_BYTES, INGRESS_PORTS, LABEL_BYTES, METADATA_KEY_CHARS, METADATA_KEYS, METADATA_VALUE_CHARS,
-    PATH_BYTES, PATH_PART_BYTES, PORT, SANDBOX_NAME_CHARS, WORKDIR_DEFAULT,
+    PATH_BYTES, PATH_PART_BYTES, PORT, SANDBOX_NAME_CHARS, SIGNALS, WORKDIR_DEFAULT,
 };
 
 const NO_NUL: &str = r"^[^\x00]*$";
@@ -263,7 +263,7 @@ pub(crate) fn requested_output_offset() -> RefOr<Schema> {
 
 pub(crate) fn signal() -> RefOr<Schema> {
     text()
-        .enum_values(Some(crate::signals::SIGNALS.iter().map(|(name, _)| *name)))
+        .enum_values(Some(SIGNALS.iter().map(|(name, _)| *name)))
         .description(Some("Name of the signal, such as `SIGINT`."))
         .examples(["SIGINT"])
         .into()

@@ -1,5 +1,7 @@
 //! Templates: images that an account builds from a Dockerfile (docs/templates.md).
 
+pub mod build_log;
+
 use std::collections::BTreeMap;
 use std::fmt;
 

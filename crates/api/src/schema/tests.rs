@@ -187,7 +187,7 @@ fn lengths_and_patterns_in_attributes_are_the_bounds() {
     assert_eq!(name, "^(?!sb_)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", "what SandboxName accepts");
     let (least, most) = (crate::ids::OPAQUE_MIN, crate::ids::OPAQUE_MAX);
     assert_eq!(schema::<SandboxId>()["pattern"], format!("^sb_[a-z0-9]{{{least},{most}}}$"));
-    let opaque = crate::executions::OPAQUE;
+    let opaque = crate::exec::executions::OPAQUE;
     assert_eq!(schema::<ExecutionId>()["pattern"], format!("^ex_[a-z0-9]{{{opaque}}}$"));
     let digits = crate::events::ID_DIGITS;
     assert_eq!(schema::<EventId>()["pattern"], format!("^ev_[0-9]{{{digits}}}$"));
