@@ -1,5 +1,14 @@
 //! Carries out the build of one template.
 
+pub mod bases;
+pub mod foreign_files;
+pub mod keyed_steps;
+pub mod keys;
+pub mod last_output;
+pub mod permits;
+pub mod start;
+pub mod step;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,18 +18,16 @@ use dockerfile::{Dockerfile, Ineffective, Note, Origin, Work};
 use engine::{Engine, Template as Image, WorkInProgress};
 use tokio_util::sync::CancellationToken;
 
-use crate::build_permits::BuildPermit;
-use crate::builder::{Base, Bases};
+use crate::build::bases::{Base, Bases};
+use crate::build::foreign_files::ForeignFiles;
+use crate::build::keyed_steps::{KeyedStep, keyed_steps, steps_to_run};
+use crate::build::permits::BuildPermit;
+use crate::build::step::StepSandbox;
+use crate::context::spool::Spool;
 use crate::context::{Context, Hashes};
 use crate::error::{BuildError, Ended};
-use crate::foreign_files::ForeignFiles;
 use crate::interruptible::interruptible;
-use crate::keyed_steps::{KeyedStep, keyed_steps, steps_to_run};
-use crate::keys;
 use crate::log::BuildLog;
-use crate::spool::Spool;
-use crate::start;
-use crate::step::StepSandbox;
 use crate::template::{Settings, Start, Template};
 
 /// What a build needs.

@@ -1,12 +1,16 @@
 //! The builder: accepts builds, runs them, and finds templates.
 
+pub mod clean_up;
+pub mod counters;
+pub mod run;
+pub mod tags;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::{BuildContextId, EventKind, Isolation, SandboxId, TemplateId};
-use async_trait::async_trait;
 use base::blocking;
 use dockerfile::ImageSettings;
 use engine::{Engine, Template as Image};
@@ -18,36 +22,18 @@ use store::{Batch, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::build_permits::BuildPermits;
-use crate::contexts::Contexts;
-use crate::counters::{BuildCounts, Counters};
+use crate::build::bases::Bases;
+use crate::build::permits::BuildPermits;
+use crate::build::start;
+use crate::builder::counters::{BuildCounts, Counters};
+use crate::context::contexts::Contexts;
+use crate::context::incoming::Incoming;
+use crate::context::spool::{LARGEST_PER_ACCOUNT, Spool, StoredContext};
 use crate::error::{BuildError, BuilderError, Ended};
-use crate::files;
-use crate::incoming::Incoming;
 use crate::log::LogReader;
 use crate::registry::{CancelReason, Entry, Registry};
-use crate::spool::{LARGEST_PER_ACCOUNT, Spool, StoredContext};
-use crate::start;
+use crate::template::files;
 use crate::template::{NewTemplate, OtherBuilds, PendingTemplate, SharedTemplate, Template};
-
-/// What a Dockerfile builds upon.
-#[derive(Debug, Clone)]
-pub struct Base {
-    pub image: Image,
-    pub settings: ImageSettings,
-    /// Two bases with the same text have the same content.
-    pub identity: String,
-    /// The weakest isolation and the smallest disk of sandboxes above it.
-    pub isolation: Isolation,
-    pub disk_mb: u32,
-}
-
-/// Finds what a `FROM` names.
-#[async_trait]
-pub trait Bases: Send + Sync + 'static {
-    /// An image, a template or a snapshot of the account. Waits for a pull.
-    async fn find(&self, account: &str, name: &str) -> Result<Base, BuildError>;
-}
 
 #[derive(Debug, Clone)]
 pub struct Settings {

@@ -4,6 +4,13 @@
 //! is unpacked on the host. The index takes up to 25 MB, so a context has one only while something reads it: when it arrives, and
 //! while its build runs, of which only the planning needs the hashes.
 
+pub mod contexts;
+pub mod format;
+pub mod incoming;
+pub mod index;
+pub mod spool;
+pub mod uploads;
+
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
@@ -12,8 +19,8 @@ use sha2::{Digest, Sha256};
 use tarball::{Bounded, Exceeded, Limits};
 use tokio_util::sync::CancellationToken;
 
+use crate::context::index::{Entry, EntryKind, Index, MAX_PATH, NewEntry};
 use crate::error::BuilderError;
-use crate::index::{Entry, EntryKind, Index, MAX_PATH, NewEntry};
 
 const PIECE: usize = 64 * 1024;
 

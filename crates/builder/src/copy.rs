@@ -5,17 +5,21 @@
 //! A selection refers to the index of the context: many copies of a large context cost no memory. It is made when the key of its step
 //! is computed, and again when the step runs.
 
+pub mod archive;
+pub mod links;
+pub mod search;
+
 use std::collections::BTreeMap;
 
 use api::wildcard::{Pattern, has_wildcards};
 use dockerfile::{Copy, Source};
 
+use crate::context::format::Format;
+use crate::context::index::{Entry, EntryKind, MAX_ENTRIES};
 use crate::context::{Context, clean};
+use crate::copy::links::followed;
+use crate::copy::search::Search;
 use crate::error::BuildError;
-use crate::format::Format;
-use crate::index::{Entry, EntryKind, MAX_ENTRIES};
-use crate::links::followed;
-use crate::search::Search;
 
 /// Says which files clients leave out of a context.
 const IGNORE_FILE: &str = ".dockerignore";
@@ -242,7 +246,7 @@ impl Selected {
     }
 }
 
-/// Of a path, which has at most [`crate::index::MAX_PATH`] bytes.
+/// Of a path, which has at most [`crate::context::index::MAX_PATH`] bytes.
 fn length(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }

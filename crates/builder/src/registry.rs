@@ -1,5 +1,7 @@
 //! The templates of all accounts, in memory, with their logs and the builds that run.
 
+pub mod polls;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -11,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::BuilderError;
 use crate::log::BuildLog;
-use crate::polls::Polls;
+use crate::registry::polls::Polls;
 use crate::template::{NewTemplate, SharedTemplate, Template};
 
 /// Most builds of an account that are queued or running.

@@ -1,5 +1,7 @@
 //! A template: its record, and what the builder knows of it.
 
+pub mod files;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use store::TemplateRecord;
 
-use crate::spool::StoredContext;
+use crate::context::spool::StoredContext;
 
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 /// The tag of versions that were built without one.

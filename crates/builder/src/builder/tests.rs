@@ -2,12 +2,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use api::{SandboxConfig, TemplateState};
+use async_trait::async_trait;
 use driver::fake::FakeDriver;
 use engine::{Clock, EngineSettings};
 use rules::Capacity;
 use store::{EventFilter, EventPage, MemoryStore, TemplateRecord};
 
 use super::*;
+use crate::build::bases::Base;
 use crate::context::tests::bombs;
 use crate::template::{DEFAULT_TAG, Start};
 

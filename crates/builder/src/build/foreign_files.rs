@@ -12,14 +12,14 @@ use engine::{FileOp, FileResponse, ProcessEnd};
 use tempfile::NamedTempFile;
 use tokio::io::AsyncWriteExt;
 
+use crate::build::step::StepSandbox;
+use crate::context::index::EntryKind;
+use crate::context::spool::Spool;
 use crate::context::{Context, Hashes};
+use crate::copy::search::Search;
 use crate::copy::{Selection, Target};
 use crate::error::{BuildError, Ended};
-use crate::index::EntryKind;
 use crate::interruptible::interruptible;
-use crate::search::Search;
-use crate::spool::Spool;
-use crate::step::StepSandbox;
 
 /// Where the sandbox copies the files. It is terminated after that.
 const DIRECTORY: &str = "/.sandboxd-copy";

@@ -11,10 +11,10 @@ use permits::SharedPermits;
 use tempfile::{NamedTempFile, TempPath};
 use tokio_util::sync::CancellationToken;
 
+use crate::context::uploads::{Upload, Uploads};
 use crate::context::{Context, Hashes};
 use crate::error::BuilderError;
 use crate::interruptible::interruptible;
-use crate::uploads::{Upload, Uploads};
 
 /// How the names of files begin that are not complete, or wait for their build.
 pub const PREFIX: &str = "incoming-";

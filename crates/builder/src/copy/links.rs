@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use crate::context::Context;
+use crate::context::index::EntryKind;
+use crate::copy::search::Search;
 use crate::error::BuildError;
-use crate::index::EntryKind;
-use crate::search::Search;
 
 /// As the kernel.
 const MAX_LINKS: usize = 40;
@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
     use crate::context::Hashes;
-    use crate::search::MAX_EFFORT;
+    use crate::copy::search::MAX_EFFORT;
 
     /// A context with links and the file `real/x`.
     fn context(links: &[(&str, &str)]) -> Context {

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use tokio_util::sync::CancellationToken;
 
+use crate::context::index::{Entry, EntryKind};
+use crate::context::spool::{Spool, SpoolFile, StoredContext};
+use crate::context::uploads::Upload;
 use crate::context::{Context, Hashes};
 use crate::error::BuilderError;
-use crate::index::{Entry, EntryKind};
-use crate::spool::{Spool, SpoolFile, StoredContext};
-use crate::uploads::Upload;
 
 const PIECE: usize = 128 * 1024;
 /// Digits of base64 that are decoded at a time; a multiple of four.

@@ -7,11 +7,11 @@ use api::{SnapshotId, TemplateState};
 use base::blocking;
 use store::Batch;
 
+use crate::build::step::METADATA;
 use crate::builder::{Builder, Shared};
 use crate::error::BuilderError;
-use crate::files;
-use crate::step::METADATA;
 use crate::template::Template;
+use crate::template::files;
 
 const INTERVAL: Duration = Duration::from_secs(10 * 60);
 

@@ -6,7 +6,7 @@ use api::BuildContextId;
 use base::IgnorePoison;
 use rules::TimeMs;
 
-use crate::spool::{LARGEST_PER_ACCOUNT, StoredContext};
+use crate::context::spool::{LARGEST_PER_ACCOUNT, StoredContext};
 
 const VALID_MS: u64 = 3_600_000;
 /// Most contexts of an account. The oldest ones are dropped for another one.

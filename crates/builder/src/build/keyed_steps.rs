@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use dockerfile::{Origin, Plan, Step, Work};
 
+use crate::build::keys;
 use crate::context::Context;
+use crate::copy::search::Search;
 use crate::copy::{Selection, Target};
 use crate::error::BuildError;
-use crate::keys;
-use crate::search::Search;
 
 /// A step with its key.
 pub struct KeyedStep {

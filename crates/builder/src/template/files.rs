@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use api::TemplateId;
 
+use crate::context::spool::{self, StoredContext};
 use crate::error::BuilderError;
 use crate::log::BuildLog;
-use crate::spool::{self, StoredContext};
 use crate::template::Template;
 
 const CONTEXT: &str = "context.tar";

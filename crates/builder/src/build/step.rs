@@ -12,9 +12,9 @@ use engine::{
 use rules::LineSplitter;
 use store::SnapshotRecord;
 
-use crate::archive;
 use crate::context::Context;
 use crate::copy::Target;
+use crate::copy::archive;
 use crate::error::{BuildError, Ended};
 use crate::log::BuildLog;
 use crate::template::Template;

@@ -11,13 +11,14 @@ use rules::{RepeatableWork, TimeMs};
 use serde_json::json;
 use store::{Batch, NewEvent};
 
+use crate::build::bases::Bases;
+use crate::build::permits::BuildPermit;
 use crate::build::{Build, Progress};
-use crate::build_permits::BuildPermit;
-use crate::builder::{Bases, Builder, Shared, random};
+use crate::builder::{Builder, Shared, random};
 use crate::error::{BuildError, Ended};
-use crate::files::context_of;
 use crate::registry::{CancelReason, Entry};
 use crate::template::Template;
+use crate::template::files::context_of;
 
 impl Builder {
     pub fn spawn(&self, entry: Entry, bases: &Arc<dyn Bases>) {

@@ -7,8 +7,8 @@ use dockerfile::{Copy, Directory, Run, Source, Step, Work};
 use sha2::{Digest, Sha256};
 
 use crate::context::Context;
+use crate::context::index::EntryKind;
 use crate::copy::{Content, Selection, Target};
-use crate::index::EntryKind;
 
 /// Raised when the builder carries out the same step differently.
 const FORMAT: &str = "sandboxd build 2";

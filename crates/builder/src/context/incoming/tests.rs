@@ -2,9 +2,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::context::spool::tests::{files_in, spool, spool_with};
 use crate::context::tests::archive;
 use crate::context::tests::bombs;
-use crate::spool::tests::{files_in, spool, spool_with};
 
 async fn uploaded(content: Vec<u8>, most: u64) -> Result<StoredContext, BuilderError> {
     let incoming = Incoming::new(&Arc::new(spool(most)), "one").unwrap();

@@ -7,10 +7,10 @@ use engine::{EngineError, ProcessEnd, ProcessEvent, SandboxHandle};
 use rules::{AfterFailedCheck, FailedChecks};
 use tokio::time::Instant;
 
+use crate::build::last_output::LastOutput;
+use crate::build::step::{OutputLog, request};
 use crate::error::{BuildError, Ended};
-use crate::last_output::LastOutput;
 use crate::log::BuildLog;
-use crate::step::{OutputLog, request};
 use crate::template::{Settings, Start};
 
 /// The tag of the process of the start command.

@@ -9,11 +9,11 @@ use tarball::{Bounded, Limits, Packed, SMALL_WINDOW_LOG};
 use tokio::sync::mpsc;
 
 use crate::context::Context;
+use crate::context::format::Format;
+use crate::context::index::{Entry, EntryKind, MAX_PATH};
+use crate::copy::search::Search;
 use crate::copy::{Content, Selection};
 use crate::error::BuildError;
-use crate::format::Format;
-use crate::index::{Entry, EntryKind, MAX_PATH};
-use crate::search::Search;
 
 const PIECE: usize = 128 * 1024;
 /// Pieces on their way.

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::context::incoming::Incoming;
+use crate::context::spool::tests::spool;
 use crate::context::tests::archive;
-use crate::incoming::Incoming;
-use crate::spool::tests::spool;
 
 const NOW: TimeMs = TimeMs(1_000_000);
 
