@@ -211,19 +211,28 @@ async fn a_paused_sandbox_does_not_run_and_a_command_resumes_it() {
         assert_eq!(cpu(), before, "something ran in a paused sandbox");
 
         let refused = rig.engine.sandbox("test", &id).pause().await.unwrap_err();
-        assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, EngineError::Refused(rules::OperationRefusal::InvalidState { .. })),
+            "{refused:?}"
+        );
         let asleep = ExecuteRequest { auto_resume: false, ..command("true") };
         let Err(refused) = rig.engine.sandbox("test", &id).execute(asleep).await else {
             panic!("it was resumed")
         };
-        assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, EngineError::Refused(rules::OperationRefusal::InvalidState { .. })),
+            "{refused:?}"
+        );
         assert_eq!(rig.state(&id).await.unwrap(), SandboxState::Paused);
 
         let ticks: u64 = rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse().unwrap();
         assert_eq!(rig.state(&id).await.unwrap(), SandboxState::Running);
         while rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse::<u64>().unwrap() <= ticks {}
         let refused = rig.engine.sandbox("test", &id).resume().await.unwrap_err();
-        assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, EngineError::Refused(rules::OperationRefusal::InvalidState { .. })),
+            "{refused:?}"
+        );
     })
     .await;
 }

@@ -9,7 +9,7 @@ use api::{
     CommandBody, CreateBody, CreateNetwork, EventsBody, ExposeBody, SignalBody, TerminalBody, TokenBody,
 };
 use libfuzzer_sys::fuzz_target;
-use reader::{Refusal, RequestBody};
+use reader::{RequestBody, RequestRefusal};
 
 /// The bounds of `crates/reader/tests/bombs.rs`: what parsers hold in addition to twice the body.
 const ENTRIES_BYTES: usize = 6 << 20;
@@ -56,7 +56,7 @@ fn parse(bytes: &[u8]) {
     }
 }
 
-fn check_refusal(refusal: Option<Refusal>) {
+fn check_refusal(refusal: Option<RequestRefusal>) {
     let Some(refusal) = refusal else { return };
     let message = refusal.to_string();
     assert!(message.len() < 2000 && !message.contains(char::is_control), "{message:?}");

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use e2e::{Rig, RigOptions};
 use engine::Processes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use store::{Filter, Page};
+use store::{Filter, PageRange};
 use tokio::io::AsyncWriteExt as _;
 
 use super::{Scale, Setup};
@@ -172,7 +172,7 @@ async fn list(rig: &Rig, total: u64) -> Result<Samples> {
     let mut times = Vec::new();
     for _ in 0..LISTS {
         let begin = Instant::now();
-        let page = rig.store.list(&filter, Page { limit: 1, offset: 0 }).await?;
+        let page = rig.store.list(&filter, PageRange { limit: 1, offset: 0 }).await?;
         times.push(begin.elapsed());
         ensure!(page.total == total, "{} sandboxes instead of {total}", page.total);
     }

@@ -38,18 +38,18 @@ impl Effort {
 /// A pattern of paths whose names are separated by `/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    parts: Vec<Part>,
+    parts: Vec<PathPart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum PathPart {
     /// Any number of names.
     Names,
-    Name(Vec<Token>),
+    Name(Vec<PatternToken>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
+enum PatternToken {
     One(char),
     AnyOne,
     /// Any number of characters.
@@ -59,7 +59,7 @@ enum Token {
     NotIn(Vec<(char, char)>),
 }
 
-impl Token {
+impl PatternToken {
     fn matches(&self, character: char) -> bool {
         let is_in =
             |ranges: &[(char, char)]| ranges.iter().any(|(low, high)| (*low..=*high).contains(&character));
@@ -96,19 +96,19 @@ impl Pattern {
                 None => break,
             }
         }
-        if parts.ends_with(&[Part::Names, Part::Name(Vec::new())]) {
+        if parts.ends_with(&[PathPart::Names, PathPart::Name(Vec::new())]) {
             parts.pop();
         }
-        if parts.last() == Some(&Part::Names) {
+        if parts.last() == Some(&PathPart::Names) {
             // What is below a directory, without the directory.
-            parts.push(Part::Name(vec![Token::Any]));
+            parts.push(PathPart::Name(vec![PatternToken::Any]));
         }
         Ok(Self { parts })
     }
 
     /// The pattern of one path.
     pub fn literal(path: &str) -> Self {
-        let part = |name: &str| Part::Name(name.chars().map(Token::One).collect());
+        let part = |name: &str| PathPart::Name(name.chars().map(PatternToken::One).collect());
         Self { parts: path.split('/').map(part).collect() }
     }
 
@@ -125,12 +125,12 @@ impl Pattern {
         loop {
             match (self.parts.get(at), rest) {
                 (None, None) => return Ok(true),
-                (Some(Part::Names), Some(names)) => {
+                (Some(PathPart::Names), Some(names)) => {
                     at += 1;
                     retry = Some((at, names));
                     continue;
                 }
-                (Some(Part::Name(tokens)), Some(names)) => {
+                (Some(PathPart::Name(tokens)), Some(names)) => {
                     let (name, after) = first_name(names);
                     if matches_name(tokens, name, effort)? {
                         (at, rest) = (at + 1, after);
@@ -154,15 +154,15 @@ fn first_name(path: &str) -> (&str, Option<&str>) {
     path.split_once('/').map_or((path, None), |(name, after)| (name, Some(after)))
 }
 
-fn matches_name(tokens: &[Token], name: &str, effort: &mut Effort) -> Result<bool, EffortExceeded> {
+fn matches_name(tokens: &[PatternToken], name: &str, effort: &mut Effort) -> Result<bool, EffortExceeded> {
     let (mut at, mut rest) = (0, name.chars());
     // Behind the last `*`: the token, and the characters that it does not stand for yet.
     let mut retry: Option<(usize, Chars<'_>)> = None;
     loop {
-        effort.spend(tokens.get(at).map_or(1, Token::steps))?;
+        effort.spend(tokens.get(at).map_or(1, PatternToken::steps))?;
         let mut after = rest.clone();
         match (tokens.get(at), after.next()) {
-            (Some(Token::Any), _) => {
+            (Some(PatternToken::Any), _) => {
                 at += 1;
                 retry = Some((at, rest.clone()));
                 continue;
@@ -184,22 +184,22 @@ fn matches_name(tokens: &[Token], name: &str, effort: &mut Effort) -> Result<boo
 }
 
 /// The first part of a pattern, and what follows its slash.
-fn part(text: &str) -> Result<(Part, Option<&str>), &'static str> {
+fn part(text: &str) -> Result<(PathPart, Option<&str>), &'static str> {
     let mut tokens = Vec::new();
     let mut rest = text.chars();
     loop {
         let before = rest.as_str();
         match rest.next() {
-            None => return Ok((Part::Name(tokens), None)),
-            Some('/') => return Ok((Part::Name(tokens), Some(rest.as_str()))),
-            Some('?') => tokens.push(Token::AnyOne),
+            None => return Ok((PathPart::Name(tokens), None)),
+            Some('/') => return Ok((PathPart::Name(tokens), Some(rest.as_str()))),
+            Some('?') => tokens.push(PatternToken::AnyOne),
             Some('*') => {
                 let stars = before.len() - before.trim_start_matches('*').len();
                 let after = &before[stars..];
                 match stars {
-                    1 => tokens.push(Token::Any),
+                    1 => tokens.push(PatternToken::Any),
                     2 if tokens.is_empty() && (after.is_empty() || after.starts_with('/')) => {
-                        return Ok((Part::Names, after.strip_prefix('/')));
+                        return Ok((PathPart::Names, after.strip_prefix('/')));
                     }
                     2 => return Err("'**' is a whole name of a path, as in 'a/**/b'"),
                     _ => return Err("more than two stars follow each other"),
@@ -212,14 +212,14 @@ fn part(text: &str) -> Result<(Part, Option<&str>), &'static str> {
                 rest = after.chars();
             }
             // The next character stands for itself.
-            Some('\\') => tokens.push(Token::One(rest.next().unwrap_or('\\'))),
-            Some(character) => tokens.push(Token::One(character)),
+            Some('\\') => tokens.push(PatternToken::One(rest.next().unwrap_or('\\'))),
+            Some(character) => tokens.push(PatternToken::One(character)),
         }
     }
 }
 
 /// A set, behind its `[`, and what follows its `]`. A `]` that comes first is in the set.
-fn set(text: &str) -> Option<(Token, &str)> {
+fn set(text: &str) -> Option<(PatternToken, &str)> {
     let (is_negated, text) = match text.strip_prefix(['!', '^']) {
         Some(rest) => (true, rest),
         None => (false, text),
@@ -240,7 +240,7 @@ fn set(text: &str) -> Option<(Token, &str)> {
             }
         };
     }
-    let token = if is_negated { Token::NotIn(ranges) } else { Token::In(ranges) };
+    let token = if is_negated { PatternToken::NotIn(ranges) } else { PatternToken::In(ranges) };
     Some((token, &text[end + 1..]))
 }
 

@@ -18,7 +18,7 @@ use base::{IgnorePoison, sync_dir};
 use rand::Rng;
 
 use crate::chunk::ChunkHash;
-use crate::manifest::{Manifest, Part};
+use crate::manifest::{Manifest, SnapshotPart};
 use crate::secret::Secrets;
 
 const COMPLETE: &str = "json";
@@ -29,11 +29,11 @@ const LOCATION: &str = "location";
 pub struct Ledger {
     dir: PathBuf,
     pub host: String,
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LedgerState {
     /// Whether each is complete.
     manifests: BTreeMap<String, bool>,
     chunks: HashMap<ChunkKey, Chunk>,
@@ -103,7 +103,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LedgerState> {
         // Every change under the lock is complete before anything can panic.
         self.state.lock().ignore_poison()
     }
@@ -139,7 +139,7 @@ impl Ledger {
     }
 
     /// A part that a manifest of the account has.
-    pub fn part(&self, account: &str, name: &str) -> io::Result<Option<Part>> {
+    pub fn part(&self, account: &str, name: &str) -> io::Result<Option<SnapshotPart>> {
         let key = (account.to_owned(), name.to_owned());
         let found = self.lock().parts.get(&key).and_then(|ids| ids.first().cloned());
         let Some(id) = found else { return Ok(None) };
@@ -297,7 +297,7 @@ impl Ledger {
     }
 }
 
-impl State {
+impl LedgerState {
     fn add(&mut self, manifest: &Manifest, is_complete: bool) {
         let account = manifest.account.clone();
         for hash in manifest.hashes() {

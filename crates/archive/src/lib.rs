@@ -40,7 +40,7 @@ use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 pub use chunk::{CHUNK_BYTES, ChunkHash};
 pub use error::ArchiveError;
 pub use location::{Credentials, Location, S3Options};
-pub use manifest::{BadObject, Manifest, Part, StoredChunk, StoredFile};
+pub use manifest::{BadObject, Manifest, SnapshotPart, StoredChunk, StoredFile};
 pub use reconcile::Reconciled;
 pub use secret::{Code, KeyId, Secrets, Unauthentic, WithoutCode};
 pub use upload::{SourceFile, SourcePart, SourceSnapshot, Uploaded};

@@ -38,12 +38,12 @@ pub struct Manifest {
     #[serde(deserialize_with = "bounded_value::deserialize")]
     pub record: Value,
     /// Its own files, and those of what it builds on.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SnapshotPart>,
 }
 
 /// Files that belong together and never change. Several snapshots can have the same part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct SnapshotPart {
     pub name: String,
     pub files: Vec<StoredFile>,
 }
@@ -127,7 +127,7 @@ impl Manifest {
         files.flat_map(|file| file.chunks.iter().map(|StoredChunk(_, hash)| *hash))
     }
 
-    pub fn part(&self, name: &str) -> Option<&Part> {
+    pub fn part(&self, name: &str) -> Option<&SnapshotPart> {
         self.parts.iter().find(|part| part.name == name)
     }
 }
@@ -167,7 +167,7 @@ mod tests {
             account: "a".to_owned(),
             host: "h".to_owned(),
             record: json!({"image": "ubuntu"}),
-            parts: vec![Part { name: "snap_1".to_owned(), files }],
+            parts: vec![SnapshotPart { name: "snap_1".to_owned(), files }],
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
             ("overlap", &move |m| m.parts[0].files[0].chunks.push(StoredChunk(3, hash))),
             ("at most", &|m| m.parts[0].files[0].bytes = u64::MAX),
             ("512 bytes", &|m| m.parts[0].files[0].name = "x".repeat(513)),
-            ("65 parts", &|m| m.parts = vec![Part { name: String::new(), files: Vec::new() }; 65]),
+            ("65 parts", &|m| m.parts = vec![SnapshotPart { name: String::new(), files: Vec::new() }; 65]),
             ("values", &|m| m.record = json!(vec![0; 20_000])),
         ] {
             let error = with(change);

@@ -85,16 +85,16 @@ pub enum WithoutCode {
     Accept,
 }
 
-struct Secret {
+struct ManifestKey {
     id: KeyId,
     key: hmac::Key,
 }
 
 /// The secrets of this host.
 pub struct Secrets {
-    first: Secret,
+    first: ManifestKey,
     /// Former ones.
-    others: Vec<Secret>,
+    others: Vec<ManifestKey>,
     without_code: WithoutCode,
 }
 
@@ -147,14 +147,14 @@ impl Secrets {
             let bytes: [u8; SECRET_BYTES] = parse_hex(line).ok_or_else(|| {
                 format!("a line is not a secret; allowed: {} hexadecimal digits in a line", 2 * SECRET_BYTES)
             })?;
-            Ok(Secret::new(&bytes))
+            Ok(ManifestKey::new(&bytes))
         };
         let mut secrets = lines.iter().map(secret).collect::<Result<Vec<_>, String>>()?.into_iter();
         let first = secrets.next().ok_or("it is empty; it must have a secret")?;
         Ok(Self { first, others: secrets.collect(), without_code })
     }
 
-    fn all(&self) -> impl Iterator<Item = &Secret> {
+    fn all(&self) -> impl Iterator<Item = &ManifestKey> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
@@ -187,7 +187,7 @@ impl Secrets {
     }
 }
 
-impl Secret {
+impl ManifestKey {
     fn new(bytes: &[u8; SECRET_BYTES]) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, bytes);
         let mut id = [0; KEY_ID_BYTES];

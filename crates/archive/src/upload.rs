@@ -14,7 +14,7 @@ use tokio::sync::MutexGuard;
 
 use crate::chunk::{ChunkHash, compress};
 use crate::ledger::{ChunkKey, Ledger};
-use crate::manifest::{Manifest, Part, StoredChunk, StoredFile};
+use crate::manifest::{Manifest, SnapshotPart, StoredChunk, StoredFile};
 use crate::{Archive, ArchiveError, MANIFEST_BYTES, PARALLEL, sparse};
 
 /// A snapshot on this host. The files must not change.
@@ -103,12 +103,12 @@ impl Archive {
         part: &SourcePart,
         sent: &AtomicU64,
         is_wanted: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Part, ArchiveError> {
+    ) -> Result<SnapshotPart, ArchiveError> {
         let mut files = Vec::new();
         for file in &part.files {
             files.push(self.store_file(account, file, sent, is_wanted).await?);
         }
-        Ok(Part { name: part.name.clone(), files })
+        Ok(SnapshotPart { name: part.name.clone(), files })
     }
 
     async fn store_file(

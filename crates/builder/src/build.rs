@@ -28,7 +28,7 @@ use crate::context::{Context, Hashes};
 use crate::error::{BuildError, Ended};
 use crate::interruptible::interruptible;
 use crate::log::BuildLog;
-use crate::template::{Settings, Start, Template};
+use crate::template::{StartCommand, Template, TemplateSettings};
 
 /// What a build needs.
 pub struct Build<'a> {
@@ -37,7 +37,7 @@ pub struct Build<'a> {
     pub log: &'a BuildLog,
     /// Ends the build early.
     pub stop: &'a CancellationToken,
-    pub progress: &'a dyn Progress,
+    pub progress: &'a dyn BuildProgress,
     pub work: &'a WorkInProgress,
     /// For files on their way between sandboxes.
     pub spool: &'a Spool,
@@ -51,7 +51,7 @@ struct Inputs<'a> {
 }
 
 /// Shows the progress of a build to those who read its template.
-pub trait Progress: Send + Sync {
+pub trait BuildProgress: Send + Sync {
     fn show(&self, template: &Template);
 }
 
@@ -132,7 +132,12 @@ impl Build<'_> {
                 std::mem::take(&mut plan.notes),
             );
             let steps = keyed_steps(plan, line, &roots, &context, &|| stopped.is_cancelled())?;
-            Ok((steps, Settings::from(settings), (unused_args, notes), Arc::new(context.without_hashes())))
+            Ok((
+                steps,
+                TemplateSettings::from(settings),
+                (unused_args, notes),
+                Arc::new(context.without_hashes()),
+            ))
         });
         let (steps, settings, (unused_args, notes), context) = plan.await?;
         for name in &unused_args {
@@ -307,7 +312,7 @@ impl Build<'_> {
     async fn start(
         &self,
         template: &mut Template,
-        start: &Start,
+        start: &StartCommand,
         parent: &str,
         permit: &mut BuildPermit<'_>,
     ) -> Result<(), Ended> {

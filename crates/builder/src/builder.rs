@@ -31,12 +31,12 @@ use crate::context::incoming::Incoming;
 use crate::context::spool::{LARGEST_PER_ACCOUNT, Spool, StoredContext};
 use crate::error::{BuildError, BuilderError, Ended};
 use crate::log::LogReader;
-use crate::registry::{CancelReason, Entry, Registry};
+use crate::registry::{CancelReason, RegisteredTemplate, Registry};
 use crate::template::files;
 use crate::template::{NewTemplate, OtherBuilds, PendingTemplate, SharedTemplate, Template};
 
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct BuilderSettings {
     /// A directory that only the builder uses.
     pub dir: PathBuf,
     /// Builds at a time.
@@ -52,13 +52,13 @@ pub struct Settings {
 /// All templates of this host. Clones refer to the same builder.
 #[derive(Clone)]
 pub struct Builder {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<BuilderState>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct BuilderState {
     pub(crate) engine: Engine,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: BuilderSettings,
     pub(crate) registry: Registry,
     pub(crate) contexts: Contexts,
     pub(crate) counters: Counters,
@@ -75,7 +75,7 @@ impl Builder {
     pub async fn open(
         engine: Engine,
         store: Arc<dyn Store>,
-        settings: Settings,
+        settings: BuilderSettings,
     ) -> Result<Self, BuilderError> {
         let registry = Registry::default();
         let records = store.templates().await?;
@@ -93,7 +93,7 @@ impl Builder {
                     }
                 };
                 let log = files::log_of(&dir, &template)?;
-                entries.push(Entry::new(template, log));
+                entries.push(RegisteredTemplate::new(template, log));
             }
             Ok::<_, BuilderError>(entries)
         })
@@ -105,7 +105,7 @@ impl Builder {
         let host = engine.clone();
         let check_room = move |free_bytes| Ok(host.check_free_disk(free_bytes)?);
         let spool = Spool::new(settings.dir.clone(), settings.max_context_bytes, Box::new(check_room));
-        let shared = Shared {
+        let shared = BuilderState {
             engine,
             store,
             settings,
@@ -213,7 +213,7 @@ impl Builder {
         bases: &Arc<dyn Bases>,
         idempotency: Option<PendingTemplate>,
     ) -> Result<SharedTemplate, BuilderError> {
-        let Shared { engine, registry, settings, .. } = &*self.shared;
+        let BuilderState { engine, registry, settings, .. } = &*self.shared;
         let (dockerfile, args) = (new.dockerfile.clone(), new.args.clone());
         let checking = blocking(move || {
             let file = dockerfile::parse(&dockerfile)?;
@@ -245,7 +245,7 @@ impl Builder {
             self.remove_files(&template.id).await;
             return Err(error.into());
         }
-        let entry = Entry::new(template, log);
+        let entry = RegisteredTemplate::new(template, log);
         let template = Arc::clone(&entry.template);
         registry.insert(entry.clone());
         self.spawn(entry, bases);

@@ -16,10 +16,10 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use tarball::{Bounded, Exceeded, Limits};
+use tarball::{BoundedTar, Exceeded, TarLimits};
 use tokio_util::sync::CancellationToken;
 
-use crate::context::index::{Entry, EntryKind, Index, MAX_PATH, NewEntry};
+use crate::context::index::{ContextEntry, EntryKind, Index, MAX_PATH, NewEntry};
 use crate::error::BuilderError;
 
 const PIECE: usize = 64 * 1024;
@@ -54,7 +54,7 @@ impl Context {
     /// Reads an uncompressed archive, unless the token is cancelled. Blocks.
     pub fn read(archive: PathBuf, hashes: Hashes, stopped: &CancellationToken) -> Result<Self, BuilderError> {
         // The index bounds the entries and their names.
-        let tar = Bounded::new(File::open(&archive)?, None, Limits::HEADERS);
+        let tar = BoundedTar::new(File::open(&archive)?, None, TarLimits::HEADERS);
         let bounds = tar.bounds();
         let mut reader = tar::Archive::new(tar);
         let mut index = Index::default();
@@ -102,7 +102,7 @@ impl Context {
         digest
     }
 
-    pub fn get(&self, path: &str) -> Option<Entry<'_>> {
+    pub fn get(&self, path: &str) -> Option<ContextEntry<'_>> {
         self.index.find(path).map(|rank| self.index.entry(rank))
     }
 

@@ -12,10 +12,10 @@ pub mod search;
 use std::collections::BTreeMap;
 
 use api::wildcard::{Pattern, has_wildcards};
-use dockerfile::{Copy, Source};
+use dockerfile::{Copy, CopySource};
 
 use crate::context::format::Format;
-use crate::context::index::{Entry, EntryKind, MAX_ENTRIES};
+use crate::context::index::{ContextEntry, EntryKind, MAX_ENTRIES};
 use crate::context::{Context, clean};
 use crate::copy::links::followed;
 use crate::copy::search::Search;
@@ -33,12 +33,12 @@ pub struct Selection {
     files: Vec<Selected>,
     /// The entries to which followed links lead, by the links. Apart from `files`, which would be half as large again.
     led_to: BTreeMap<u32, u32>,
-    pub target: Target,
+    pub target: CopyTarget,
 }
 
 /// What the destination of a copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Target {
+pub enum CopyTarget {
     /// One file, whose name is the last part of the source's, unless the destination has another name for it.
     #[default]
     File,
@@ -66,11 +66,11 @@ enum SelectedKind {
 
 /// The content of an entry of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content<'a> {
-    Entry(Entry<'a>),
+pub enum CopiedContent<'a> {
+    Entry(ContextEntry<'a>),
     Inline(&'a str),
     /// A source of `ADD` whose entries are unpacked.
-    Archive(Entry<'a>, Format),
+    Archive(ContextEntry<'a>, Format),
 }
 
 impl Selection {
@@ -79,16 +79,16 @@ impl Selection {
         let mut selection = Self::default();
         for (number, source) in (0..).zip(&copy.sources) {
             match source {
-                Source::Inline { .. } => {
+                CopySource::Inline { .. } => {
                     let inline = Selected { number, skipped: 0, kind: SelectedKind::Inline };
                     selection.push(inline, context, copy)?;
                 }
-                Source::Path(pattern) => selection.add_pattern(context, copy, pattern, search)?,
+                CopySource::Path(pattern) => selection.add_pattern(context, copy, pattern, search)?,
             }
         }
         selection.settle(context, copy)?;
         if selection.files.len() > 1 {
-            selection.target = Target::Directory;
+            selection.target = CopyTarget::Directory;
         }
         selection.files.shrink_to_fit();
         Ok(selection)
@@ -163,7 +163,7 @@ impl Selection {
         }
         let format = if copy.extracts { format_of(context, name, entry) } else { None };
         if format.is_some() {
-            self.target = Target::Directory;
+            self.target = CopyTarget::Directory;
         }
         let kind = format.map_or(SelectedKind::Entry, SelectedKind::Archive);
         self.push(Selected { number: rank, skipped, kind }, context, copy)
@@ -177,7 +177,7 @@ impl Selection {
         directory: &str,
         search: &mut Search<'_>,
     ) -> Result<(), BuildError> {
-        self.target = Target::Directory;
+        self.target = CopyTarget::Directory;
         let skipped = if directory.is_empty() { 0 } else { length(directory.len() + 1) };
         for number in context.index.below(directory) {
             search.spend(STEPS_PER_FILE)?;
@@ -215,20 +215,20 @@ impl Selection {
         &'a self,
         context: &'a Context,
         copy: &'a Copy,
-    ) -> impl ExactSizeIterator<Item = (&'a str, Content<'a>)> {
+    ) -> impl ExactSizeIterator<Item = (&'a str, CopiedContent<'a>)> {
         self.files.iter().map(move |selected| {
             let content = match selected.kind {
-                SelectedKind::Entry => Content::Entry(context.index.entry(selected.number)),
+                SelectedKind::Entry => CopiedContent::Entry(context.index.entry(selected.number)),
                 SelectedKind::Followed => {
                     let entry = self.led_to.get(&selected.number).unwrap_or(&selected.number);
-                    Content::Entry(context.index.entry(*entry))
+                    CopiedContent::Entry(context.index.entry(*entry))
                 }
                 SelectedKind::Archive(format) => {
-                    Content::Archive(context.index.entry(selected.number), format)
+                    CopiedContent::Archive(context.index.entry(selected.number), format)
                 }
                 SelectedKind::Inline => match copy.sources.get(selected.number as usize) {
-                    Some(Source::Inline { content, .. }) => Content::Inline(content),
-                    _ => Content::Inline(""),
+                    Some(CopySource::Inline { content, .. }) => CopiedContent::Inline(content),
+                    _ => CopiedContent::Inline(""),
                 },
             };
             (selected.name(context, copy), content)
@@ -239,7 +239,7 @@ impl Selection {
 impl Selected {
     fn name<'a>(&self, context: &'a Context, copy: &'a Copy) -> &'a str {
         match (self.kind, copy.sources.get(self.number as usize)) {
-            (SelectedKind::Inline, Some(Source::Inline { name, .. })) => name,
+            (SelectedKind::Inline, Some(CopySource::Inline { name, .. })) => name,
             (SelectedKind::Inline, _) => "",
             _ => &context.index.path(self.number)[self.skipped.into()..],
         }
@@ -251,7 +251,7 @@ fn length(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
-fn format_of(context: &Context, name: &str, entry: Entry<'_>) -> Option<Format> {
+fn format_of(context: &Context, name: &str, entry: ContextEntry<'_>) -> Option<Format> {
     let EntryKind::File { offset, size, .. } = entry.kind else { return None };
     // If it cannot be read, the copy fails.
     Format::of(context, name, offset, size).ok().flatten()

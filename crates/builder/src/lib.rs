@@ -23,9 +23,9 @@ mod template;
 
 pub use build::bases::{Base, Bases};
 pub use builder::counters::BuildCounts;
-pub use builder::{Builder, Settings};
+pub use builder::{Builder, BuilderSettings};
 pub use context::incoming::Incoming;
 pub use context::spool::{LARGEST_PER_ACCOUNT, StoredContext};
 pub use error::{BuildError, BuilderError};
 pub use log::{LogEvent, LogReader};
-pub use template::{DEFAULT_TAG, NewTemplate, OtherBuilds, PendingTemplate, Start, Template};
+pub use template::{DEFAULT_TAG, NewTemplate, OtherBuilds, PendingTemplate, StartCommand, Template};

@@ -25,7 +25,7 @@ const READ_BYTES: usize = 512 * 1024;
 const OWNER_ONLY: u32 = 0o600;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Line<'a> {
+struct LogLine<'a> {
     e: BuildEvent,
     /// Milliseconds since 1970.
     t: u64,
@@ -137,7 +137,7 @@ impl BuildLog {
         let mut writer = self.writer.lock().ignore_poison();
         let Some(file) = &mut writer.file else { return };
         let mut line =
-            serde_json::to_vec(&Line { e: kind, t: unix_ms(), d: data.into() }).unwrap_or_default();
+            serde_json::to_vec(&LogLine { e: kind, t: unix_ms(), d: data.into() }).unwrap_or_default();
         line.push(b'\n');
         match file.write_all(&line) {
             Ok(()) => self.state.send_modify(|state| state.bytes += line.len() as u64),
@@ -222,7 +222,7 @@ impl LogReader {
         let mut events = Vec::new();
         for line in bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             self.position += line.len() as u64;
-            let parsed: Line<'_> = serde_json::from_slice(line).map_err(io::Error::other)?;
+            let parsed: LogLine<'_> = serde_json::from_slice(line).map_err(io::Error::other)?;
             events.push(LogEvent {
                 kind: parsed.e,
                 at: TimeMs(parsed.t),

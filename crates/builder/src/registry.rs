@@ -20,7 +20,7 @@ use crate::template::{NewTemplate, SharedTemplate, Template};
 const MAX_ACTIVE: usize = 20;
 
 #[derive(Debug, Default)]
-pub struct Registry(Mutex<BTreeMap<TemplateId, Entry>>);
+pub struct Registry(Mutex<BTreeMap<TemplateId, RegisteredTemplate>>);
 
 /// Why a build is cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl CancelReason {
 
 /// A template with what belongs to it.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct RegisteredTemplate {
     pub template: SharedTemplate,
     pub log: Arc<BuildLog>,
     /// Cancelled when the build is to end.
@@ -59,7 +59,7 @@ pub struct Entry {
     pub ended: CancellationToken,
 }
 
-impl Entry {
+impl RegisteredTemplate {
     pub fn new(template: Template, log: BuildLog) -> Self {
         let ended = CancellationToken::new();
         if template.state.is_final() {
@@ -88,12 +88,12 @@ impl Entry {
 }
 
 impl Registry {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<TemplateId, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TemplateId, RegisteredTemplate>> {
         // Every change under the lock is complete before anything can panic.
         self.0.lock().ignore_poison()
     }
 
-    pub fn insert(&self, entry: Entry) {
+    pub fn insert(&self, entry: RegisteredTemplate) {
         self.lock().insert(entry.template.id.clone(), entry);
     }
 
@@ -116,7 +116,7 @@ impl Registry {
         self.lock().remove(id);
     }
 
-    pub fn find(&self, account: &str, id: &TemplateId) -> Result<Entry, BuilderError> {
+    pub fn find(&self, account: &str, id: &TemplateId) -> Result<RegisteredTemplate, BuilderError> {
         let found = self.lock().get(id).filter(|entry| entry.template.account == account).cloned();
         found.ok_or_else(|| BuilderError::NotFound { id: id.to_string() })
     }
@@ -134,9 +134,10 @@ impl Registry {
     }
 
     /// The builds of an account that are over, newest first.
-    pub fn finished(&self, account: &str) -> Vec<Entry> {
-        let is_finished =
-            |entry: &&Entry| entry.template.account == account && entry.template.state.is_final();
+    pub fn finished(&self, account: &str) -> Vec<RegisteredTemplate> {
+        let is_finished = |entry: &&RegisteredTemplate| {
+            entry.template.account == account && entry.template.state.is_final()
+        };
         let mut own: Vec<_> = self.lock().values().filter(is_finished).cloned().collect();
         own.sort_by_key(|entry| Reverse((entry.template.finished_at, entry.template.id.clone())));
         own
@@ -153,7 +154,7 @@ impl Registry {
         Ok(())
     }
 
-    pub fn all(&self) -> Vec<Entry> {
+    pub fn all(&self) -> Vec<RegisteredTemplate> {
         self.lock().values().cloned().collect()
     }
 
@@ -176,9 +177,13 @@ impl Registry {
     }
 
     /// The builds in progress that a new one replaces. Fails if one of them does the same.
-    pub fn replaced_by(&self, account: &str, new: &NewTemplate) -> Result<Vec<Entry>, BuilderError> {
+    pub fn replaced_by(
+        &self,
+        account: &str,
+        new: &NewTemplate,
+    ) -> Result<Vec<RegisteredTemplate>, BuilderError> {
         let (tags, request) = (new.all_tags(), new.digest());
-        let is_replaced = |entry: &&Entry| {
+        let is_replaced = |entry: &&RegisteredTemplate| {
             let Template { account: owner, name, state, content, .. } = &*entry.template;
             let has_tag = content.tags.iter().any(|tag| tags.contains(tag));
             owner == account
@@ -187,7 +192,7 @@ impl Registry {
                 && !state.is_final()
                 && entry.cancelled().is_none()
         };
-        let found: Vec<Entry> = self.lock().values().filter(is_replaced).cloned().collect();
+        let found: Vec<RegisteredTemplate> = self.lock().values().filter(is_replaced).cloned().collect();
         match found.iter().find(|entry| entry.template.content.request.as_ref() == Some(&request)) {
             Some(same) => Err(BuilderError::InProgress { id: same.template.id.clone() }),
             None => Ok(found),

@@ -32,7 +32,7 @@ pub struct NewTemplate {
     pub tags: Vec<String>,
     pub dockerfile: String,
     pub args: BuildArgs,
-    pub start: Option<Start>,
+    pub start: Option<StartCommand>,
     /// Of the sandboxes in which the steps run. Its timeout is that of the build.
     pub config: SandboxConfig,
     pub no_cache: bool,
@@ -69,7 +69,7 @@ impl NewTemplate {
 
 /// A command that runs in every sandbox from the template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
+pub struct StartCommand {
     pub command: String,
     /// Succeeds when the command is ready.
     pub ready: Option<String>,
@@ -79,7 +79,7 @@ pub struct Start {
     pub settles_ms: Option<u64>,
 }
 
-impl Start {
+impl StartCommand {
     /// Whether it may end with the exit code 0 before it is ready.
     pub const fn may_end(&self) -> bool {
         self.ready.is_some() || self.settles_ms.is_some()
@@ -106,7 +106,7 @@ pub struct Template {
 pub struct TemplateContent {
     pub dockerfile: String,
     pub args: BuildArgs,
-    pub start: Option<Start>,
+    pub start: Option<StartCommand>,
     pub config: SandboxConfig,
     pub no_cache: bool,
     pub metadata: BTreeMap<String, String>,
@@ -121,7 +121,7 @@ pub struct TemplateContent {
     pub size_bytes: u64,
     /// Of the result.
     #[serde(default)]
-    pub settings: Settings,
+    pub settings: TemplateSettings,
     /// Whether the result has the processes of the start command.
     #[serde(default)]
     pub memory: bool,
@@ -138,7 +138,7 @@ pub struct TemplateContent {
 
 /// The settings that sandboxes from a template begin with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct TemplateSettings {
     pub env: Vec<(String, String)>,
     pub workdir: Option<String>,
     pub user: Option<String>,
@@ -152,7 +152,7 @@ pub struct Settings {
     pub on_build: Vec<String>,
 }
 
-impl From<ImageSettings> for Settings {
+impl From<ImageSettings> for TemplateSettings {
     fn from(settings: ImageSettings) -> Self {
         let ImageSettings { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build } =
             settings;
@@ -161,15 +161,16 @@ impl From<ImageSettings> for Settings {
     }
 }
 
-impl From<Settings> for ImageSettings {
-    fn from(settings: Settings) -> Self {
-        let Settings { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build } = settings;
+impl From<TemplateSettings> for ImageSettings {
+    fn from(settings: TemplateSettings) -> Self {
+        let TemplateSettings { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build } =
+            settings;
         let exposed = exposed.into_iter().collect();
         Self { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build }
     }
 }
 
-impl Settings {
+impl TemplateSettings {
     /// A shell command with these settings.
     pub fn shell(&self, command: &str) -> Run {
         Run {
@@ -217,7 +218,7 @@ impl Template {
                 base,
                 steps: TemplateSteps::default(),
                 size_bytes: 0,
-                settings: Settings::default(),
+                settings: TemplateSettings::default(),
                 memory: false,
                 error: None,
                 tags: new.all_tags(),

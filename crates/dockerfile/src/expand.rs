@@ -6,7 +6,7 @@ use std::iter::Peekable;
 use std::str::CharIndices;
 
 use crate::pattern::{
-    Extent, Times, Token, prefix_steps, replace_steps, replaced, without_prefix, without_suffix,
+    Extent, PatternToken, Times, prefix_steps, replace_steps, replaced, without_prefix, without_suffix,
 };
 
 /// The most text that one word may become. A variable can be used many times.
@@ -193,22 +193,22 @@ impl Expander<'_> {
     }
 
     /// Up to a character, which is removed too. What is escaped or quoted stands for itself.
-    fn pattern(&mut self, end: char) -> Result<Vec<Token>, String> {
+    fn pattern(&mut self, end: char) -> Result<Vec<PatternToken>, String> {
         let mut pattern = Vec::new();
         let mut text = String::new();
         loop {
             let Some(character) = self.next() else { return Err(format!("'{end}' is missing")) };
             match character {
                 character if character == end => return Ok(pattern),
-                '*' => pattern.push(Token::Any),
-                '?' => pattern.push(Token::AnyOne),
+                '*' => pattern.push(PatternToken::Any),
+                '?' => pattern.push(PatternToken::AnyOne),
                 '\'' => self.single_quoted(&mut text)?,
                 '"' => self.double_quoted(&mut text)?,
                 '$' => self.variable(&mut text)?,
                 character if character == self.escape => text.extend(self.next()),
-                character => pattern.push(Token::One(character)),
+                character => pattern.push(PatternToken::One(character)),
             }
-            pattern.extend(text.drain(..).map(Token::One));
+            pattern.extend(text.drain(..).map(PatternToken::One));
             check_steps(pattern.len())?;
         }
     }

@@ -22,7 +22,7 @@ mod words;
 use std::collections::BTreeMap;
 
 pub use notes::{Ineffective, Note};
-pub use plan::{Copy, Directory, ImageSettings, Origin, Plan, Run, Source, Step, Work};
+pub use plan::{BuildPlan, Copy, CopySource, Directory, ImageSettings, Origin, PlanStep, Run, Work};
 pub use read::{Dockerfile, parse};
 pub use stages::Base;
 

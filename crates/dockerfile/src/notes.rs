@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::read::{Dockerfile, Kind};
+use crate::read::{Dockerfile, InstructionKind};
 use crate::stages::Parent;
 
 /// An instruction that is accepted and has no effect on sandboxes. Its text says what has the effect instead.
@@ -52,24 +52,24 @@ impl Ineffective {
         }
     }
 
-    fn of(kind: &Kind) -> Option<Self> {
+    fn of(kind: &InstructionKind) -> Option<Self> {
         match kind {
-            Kind::User(_) => Some(Self::User),
-            Kind::Cmd(_) => Some(Self::Cmd),
-            Kind::Entrypoint(_) => Some(Self::Entrypoint),
-            Kind::Expose(_) => Some(Self::Expose),
-            Kind::Volume => Some(Self::Volume),
-            Kind::HealthCheck => Some(Self::HealthCheck),
-            Kind::StopSignal => Some(Self::StopSignal),
-            Kind::Run(_)
-            | Kind::Args(_)
-            | Kind::Env(_)
-            | Kind::Labels(_)
-            | Kind::Copy { .. }
-            | Kind::Workdir(_)
-            | Kind::Shell(_)
-            | Kind::OnBuild(_)
-            | Kind::Maintainer => None,
+            InstructionKind::User(_) => Some(Self::User),
+            InstructionKind::Cmd(_) => Some(Self::Cmd),
+            InstructionKind::Entrypoint(_) => Some(Self::Entrypoint),
+            InstructionKind::Expose(_) => Some(Self::Expose),
+            InstructionKind::Volume => Some(Self::Volume),
+            InstructionKind::HealthCheck => Some(Self::HealthCheck),
+            InstructionKind::StopSignal => Some(Self::StopSignal),
+            InstructionKind::Run(_)
+            | InstructionKind::Args(_)
+            | InstructionKind::Env(_)
+            | InstructionKind::Labels(_)
+            | InstructionKind::Copy { .. }
+            | InstructionKind::Workdir(_)
+            | InstructionKind::Shell(_)
+            | InstructionKind::OnBuild(_)
+            | InstructionKind::Maintainer => None,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 /// A part of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Token {
+pub enum PatternToken {
     One(char),
     AnyOne,
     Any,
@@ -26,22 +26,22 @@ pub enum Times {
 }
 
 /// The text without the start that the pattern matches.
-pub fn without_prefix(text: &str, pattern: &[Token], extent: Extent) -> String {
+pub fn without_prefix(text: &str, pattern: &[PatternToken], extent: Extent) -> String {
     let characters: Vec<char> = text.chars().collect();
     let removed = matched(pattern, &characters, extent).unwrap_or(0);
     characters[removed..].iter().collect()
 }
 
 /// The text without the end that the pattern matches.
-pub fn without_suffix(text: &str, pattern: &[Token], extent: Extent) -> String {
+pub fn without_suffix(text: &str, pattern: &[PatternToken], extent: Extent) -> String {
     let reversed: Vec<char> = text.chars().rev().collect();
-    let pattern: Vec<Token> = pattern.iter().rev().copied().collect();
+    let pattern: Vec<PatternToken> = pattern.iter().rev().copied().collect();
     let removed = matched(&pattern, &reversed, extent).unwrap_or(0);
     reversed[removed..].iter().rev().collect()
 }
 
 /// The text with other text for the longest parts that the pattern matches.
-pub fn replaced(text: &str, pattern: &[Token], other: &str, times: Times) -> String {
+pub fn replaced(text: &str, pattern: &[PatternToken], other: &str, times: Times) -> String {
     let characters: Vec<char> = text.chars().collect();
     let (mut result, mut at) = (String::new(), 0);
     while at < characters.len() {
@@ -64,17 +64,17 @@ pub fn replaced(text: &str, pattern: &[Token], other: &str, times: Times) -> Str
 }
 
 /// Steps of the comparison with a start or an end, at most.
-pub fn prefix_steps(text: &str, pattern: &[Token]) -> usize {
+pub fn prefix_steps(text: &str, pattern: &[PatternToken]) -> usize {
     (text.len() + 1).saturating_mul(pattern.len() + 1)
 }
 
 /// Steps of a replacement, at most.
-pub fn replace_steps(text: &str, pattern: &[Token]) -> usize {
+pub fn replace_steps(text: &str, pattern: &[PatternToken]) -> usize {
     prefix_steps(text, pattern).saturating_mul(text.len() + 1)
 }
 
 /// How many characters at the start the pattern matches.
-fn matched(pattern: &[Token], text: &[char], extent: Extent) -> Option<usize> {
+fn matched(pattern: &[PatternToken], text: &[char], extent: Extent) -> Option<usize> {
     let mut positions = vec![false; pattern.len() + 1];
     positions[0] = true;
     skip_stars(pattern, &mut positions);
@@ -92,23 +92,23 @@ fn matched(pattern: &[Token], text: &[char], extent: Extent) -> Option<usize> {
     longest
 }
 
-fn after(pattern: &[Token], positions: &[bool], character: char) -> Vec<bool> {
+fn after(pattern: &[PatternToken], positions: &[bool], character: char) -> Vec<bool> {
     let mut next = vec![false; positions.len()];
     for (at, token) in pattern.iter().enumerate().filter(|(at, _)| positions[*at]) {
         match token {
-            Token::Any => next[at] = true,
-            Token::AnyOne => next[at + 1] = true,
-            Token::One(own) if *own == character => next[at + 1] = true,
-            Token::One(_) => {}
+            PatternToken::Any => next[at] = true,
+            PatternToken::AnyOne => next[at + 1] = true,
+            PatternToken::One(own) if *own == character => next[at + 1] = true,
+            PatternToken::One(_) => {}
         }
     }
     next
 }
 
 /// A star can stand for nothing.
-fn skip_stars(pattern: &[Token], positions: &mut [bool]) {
+fn skip_stars(pattern: &[PatternToken], positions: &mut [bool]) {
     for (at, token) in pattern.iter().enumerate() {
-        if positions[at] && *token == Token::Any {
+        if positions[at] && *token == PatternToken::Any {
             positions[at + 1] = true;
         }
     }
@@ -118,11 +118,11 @@ fn skip_stars(pattern: &[Token], positions: &mut [bool]) {
 mod tests {
     use super::*;
 
-    fn tokens(pattern: &str) -> Vec<Token> {
+    fn tokens(pattern: &str) -> Vec<PatternToken> {
         let token = |character| match character {
-            '*' => Token::Any,
-            '?' => Token::AnyOne,
-            other => Token::One(other),
+            '*' => PatternToken::Any,
+            '?' => PatternToken::AnyOne,
+            other => PatternToken::One(other),
         };
         pattern.chars().map(token).collect()
     }

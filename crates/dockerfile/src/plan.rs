@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::arguments::{PREDEFINED, check_number, count_bytes, global_variables, value_of};
 use crate::expand::expand;
 use crate::notes::{Note, notes};
-use crate::read::{Arg, Command, Dockerfile, Instruction, Kind, RawSource, parse_trigger};
+use crate::read::{Arg, CommandForm, Dockerfile, Instruction, InstructionKind, RawSource, parse_trigger};
 use crate::stages::{Parent, copied_from, needed};
 use crate::values::{normalized, ports_of, whole_owner};
 use crate::{
@@ -46,9 +46,9 @@ pub struct ImageSettings {
 
 /// The steps of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct BuildPlan {
     /// Those that a step needs precede it.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
     pub result: Origin,
     /// Of the result.
     pub settings: ImageSettings,
@@ -69,7 +69,7 @@ pub enum Origin {
 
 /// A change of the file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct PlanStep {
     pub above: Origin,
     pub line: usize,
     /// The instruction, shortened.
@@ -111,7 +111,7 @@ pub struct Run {
 pub struct Copy {
     /// `None` for the context.
     pub from: Option<Origin>,
-    pub sources: Vec<Source>,
+    pub sources: Vec<CopySource>,
     /// Absolute. With a slash at its end it is a directory.
     pub destination: String,
     /// `None` for root.
@@ -122,7 +122,7 @@ pub struct Copy {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum CopySource {
     /// A path in the context, which may have wildcards.
     Path(String),
     Inline {
@@ -133,7 +133,7 @@ pub enum Source {
 
 impl Dockerfile {
     /// The steps upon bases that all have these settings.
-    pub fn plan(&self, args: &BuildArgs, base: &ImageSettings) -> Result<Plan, DockerfileError> {
+    pub fn plan(&self, args: &BuildArgs, base: &ImageSettings) -> Result<BuildPlan, DockerfileError> {
         self.plan_above(args, &|_| base.clone())
     }
 
@@ -142,7 +142,7 @@ impl Dockerfile {
         &self,
         args: &BuildArgs,
         settings: &dyn Fn(&str) -> ImageSettings,
-    ) -> Result<Plan, DockerfileError> {
+    ) -> Result<BuildPlan, DockerfileError> {
         let global = global_variables(self, args)?;
         let stages = needed(self, &global)?;
         let mut planner = Planner::new(self, args, global);
@@ -154,7 +154,7 @@ impl Dockerfile {
         let result = planner.above.clone();
         let unused_args = unused_args(self, args);
         let notes = notes(self, &stages, planner.settings.user.as_deref());
-        Ok(Plan { steps: planner.steps, result, settings: planner.settings, unused_args, notes })
+        Ok(BuildPlan { steps: planner.steps, result, settings: planner.settings, unused_args, notes })
     }
 }
 
@@ -162,7 +162,7 @@ impl Dockerfile {
 fn unused_args(file: &Dockerfile, given: &BuildArgs) -> Vec<String> {
     let instructions = file.stages.iter().flat_map(|stage| &stage.instructions);
     let of_stages = instructions.flat_map(|instruction| match &instruction.kind {
-        Kind::Args(args) => args.as_slice(),
+        InstructionKind::Args(args) => args.as_slice(),
         _ => &[],
     });
     let declared: BTreeSet<&str> =
@@ -198,7 +198,7 @@ struct Planner<'a> {
     has_own_cmd: bool,
     /// Of `WORKDIR`s since the last step.
     directories: Vec<Directory>,
-    steps: Vec<Step>,
+    steps: Vec<PlanStep>,
     /// What the next step begins with.
     above: Origin,
     stage: usize,
@@ -303,8 +303,8 @@ impl<'a> Planner<'a> {
 
     fn add(&mut self, instruction: &Instruction) -> Result<(), DockerfileError> {
         match &instruction.kind {
-            Kind::Args(args) => self.declare(args),
-            Kind::Run(command) => {
+            InstructionKind::Args(args) => self.declare(args),
+            InstructionKind::Run(command) => {
                 let run = Run {
                     argv: self.argv(command),
                     env: self.step_env(instruction.line)?,
@@ -314,7 +314,7 @@ impl<'a> Planner<'a> {
                 self.step(instruction, Work::Run(run));
                 Ok(())
             }
-            Kind::Copy { .. } => {
+            InstructionKind::Copy { .. } => {
                 let copy = self.copy(instruction)?;
                 self.step(instruction, Work::Copy(copy));
                 Ok(())
@@ -359,7 +359,7 @@ impl<'a> Planner<'a> {
     fn change_settings(&mut self, instruction: &Instruction) -> Result<(), DockerfileError> {
         let line = instruction.line;
         match &instruction.kind {
-            Kind::Env(pairs) => {
+            InstructionKind::Env(pairs) => {
                 // All values are expanded with the variables before this line.
                 let pairs = self.expand_pairs(line, pairs)?;
                 self.step_env = None;
@@ -370,20 +370,20 @@ impl<'a> Planner<'a> {
                 }
                 self.check_env(line)?;
             }
-            Kind::Labels(pairs) => {
+            InstructionKind::Labels(pairs) => {
                 let pairs = self.expand_pairs(line, pairs)?;
                 self.settings.labels.extend(pairs);
             }
-            Kind::Workdir(path) => {
+            InstructionKind::Workdir(path) => {
                 let path = self.absolute(&self.expand(line, path)?);
                 self.settings.workdir = Some(path.clone());
                 self.directories.push(Directory { path, owner: self.settings.user.clone() });
             }
-            Kind::User(user) => {
+            InstructionKind::User(user) => {
                 let user = self.user(line, user)?;
                 self.settings.user = Some(user).filter(|user| user != "root" && user != "0");
             }
-            Kind::Expose(ports) => {
+            InstructionKind::Expose(ports) => {
                 for port in ports {
                     let ports = ports_of(&self.expand(line, port)?);
                     let ports = ports.map_err(|message| DockerfileError::new(line, message))?;
@@ -391,21 +391,24 @@ impl<'a> Planner<'a> {
                     check_number(line, "ports of EXPOSE", self.settings.exposed.len(), MAX_PORTS)?;
                 }
             }
-            Kind::Shell(words) => self.settings.shell = Some(words.clone()),
-            Kind::OnBuild(text) => self.settings.on_build.push(text.clone()),
-            Kind::Cmd(command) => {
+            InstructionKind::Shell(words) => self.settings.shell = Some(words.clone()),
+            InstructionKind::OnBuild(text) => self.settings.on_build.push(text.clone()),
+            InstructionKind::Cmd(command) => {
                 self.settings.cmd = Some(self.argv(command)).filter(|argv| !argv.is_empty());
                 self.has_own_cmd = true;
             }
-            Kind::Entrypoint(command) => {
+            InstructionKind::Entrypoint(command) => {
                 self.settings.entrypoint = Some(self.argv(command));
                 // As in other builders: a command of the base belongs to its entry point.
                 if !self.has_own_cmd {
                     self.settings.cmd = None;
                 }
             }
-            Kind::Args(_) | Kind::Run(_) | Kind::Copy { .. } => {}
-            Kind::Volume | Kind::HealthCheck | Kind::StopSignal | Kind::Maintainer => {}
+            InstructionKind::Args(_) | InstructionKind::Run(_) | InstructionKind::Copy { .. } => {}
+            InstructionKind::Volume
+            | InstructionKind::HealthCheck
+            | InstructionKind::StopSignal
+            | InstructionKind::Maintainer => {}
         }
         Ok(())
     }
@@ -432,24 +435,25 @@ impl<'a> Planner<'a> {
         let directories = std::mem::take(&mut self.directories);
         let (line, text) = (instruction.line, instruction.text.clone());
         let above = std::mem::replace(&mut self.above, Origin::Step(self.steps.len()));
-        self.steps.push(Step { above, line, text, directories, work });
+        self.steps.push(PlanStep { above, line, text, directories, work });
     }
 
     fn copy(&mut self, instruction: &Instruction) -> Result<Copy, DockerfileError> {
         let line = instruction.line;
-        let Kind::Copy { sources, destination, owner, mode, extracts, from } = &instruction.kind else {
+        let InstructionKind::Copy { sources, destination, owner, mode, extracts, from } = &instruction.kind
+        else {
             return Err(DockerfileError::new(line, "not a COPY"));
         };
         self.sources += sources.len();
         check_number(line, "sources of COPY and ADD", self.sources, MAX_SOURCES)?;
         let source = |source: &RawSource| match source {
-            RawSource::Path(path) => Ok(Source::Path(self.expand(line, path)?)),
+            RawSource::Path(path) => Ok(CopySource::Path(self.expand(line, path)?)),
             RawSource::Inline { name, content, expands } => {
                 let content = if *expands { self.expand_document(line, content)? } else { content.clone() };
-                Ok(Source::Inline { name: name.clone(), content })
+                Ok(CopySource::Inline { name: name.clone(), content })
             }
         };
-        let sources: Vec<Source> = sources.iter().map(source).collect::<Result<_, _>>()?;
+        let sources: Vec<CopySource> = sources.iter().map(source).collect::<Result<_, _>>()?;
         let given = self.expand(line, destination)?;
         let mut destination = self.absolute(&given);
         let names_directory = given.ends_with('/') || given.ends_with("/.") || given == "." || given == "..";
@@ -528,11 +532,11 @@ impl<'a> Planner<'a> {
         normalized(self.settings.workdir.as_deref().unwrap_or("/"), path)
     }
 
-    fn argv(&self, command: &Command) -> Vec<String> {
+    fn argv(&self, command: &CommandForm) -> Vec<String> {
         match command {
-            Command::Exec(words) => words.clone(),
-            Command::Shell(text) if text.is_empty() => Vec::new(),
-            Command::Shell(text) => {
+            CommandForm::Exec(words) => words.clone(),
+            CommandForm::Shell(text) if text.is_empty() => Vec::new(),
+            CommandForm::Shell(text) => {
                 let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
                 let mut argv = self.settings.shell.clone().unwrap_or_else(default);
                 argv.push(text.clone());

@@ -19,11 +19,11 @@ pub struct Dockerfile {
     /// `ARG`s before `FROM`.
     pub(crate) global_args: Vec<Arg>,
     /// At least one.
-    pub(crate) stages: Vec<Stage>,
+    pub(crate) stages: Vec<ParsedStage>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stage {
+pub(crate) struct ParsedStage {
     pub from: From,
     /// Of `AS`.
     pub name: Option<String>,
@@ -43,7 +43,7 @@ pub(crate) struct Instruction {
     pub line: usize,
     /// For the log.
     pub text: String,
-    pub kind: Kind,
+    pub kind: InstructionKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,11 +54,11 @@ pub(crate) struct Arg {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum InstructionKind {
     Args(Vec<Arg>),
     Env(Vec<(String, String)>),
     Labels(Vec<(String, String)>),
-    Run(Command),
+    Run(CommandForm),
     Copy {
         sources: Vec<RawSource>,
         destination: String,
@@ -71,8 +71,8 @@ pub(crate) enum Kind {
     Workdir(String),
     User(String),
     Expose(Vec<String>),
-    Cmd(Command),
-    Entrypoint(Command),
+    Cmd(CommandForm),
+    Entrypoint(CommandForm),
     Shell(Vec<String>),
     /// An instruction for stages above the result.
     OnBuild(String),
@@ -83,7 +83,7 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(crate) enum CommandForm {
     /// For the shell.
     Shell(String),
     Exec(Vec<String>),
@@ -114,7 +114,7 @@ pub fn parse(text: &str) -> Result<Dockerfile, DockerfileError> {
         let message = message.split(" at line ").next().unwrap_or_default();
         DockerfileError::new(prepared.line(error.line()), message)
     })?;
-    Reader { original: text, prepared: &prepared, escape }.read(&parsed.instructions)
+    DockerfileReader { original: text, prepared: &prepared, escape }.read(&parsed.instructions)
 }
 
 /// Parses an instruction of `ONBUILD`, which is carried out at a line.
@@ -136,15 +136,15 @@ fn escape_of(text: &str) -> char {
     if is_backtick { '`' } else { '\\' }
 }
 
-struct Reader<'a> {
+struct DockerfileReader<'a> {
     original: &'a str,
     prepared: &'a Prepared,
     escape: char,
 }
 
-impl Reader<'_> {
+impl DockerfileReader<'_> {
     fn read(&self, instructions: &[Parsed<'_>]) -> Result<Dockerfile, DockerfileError> {
-        let (mut global_args, mut stages) = (Vec::new(), Vec::<Stage>::new());
+        let (mut global_args, mut stages) = (Vec::new(), Vec::<ParsedStage>::new());
         for parsed in instructions {
             let line = self.line_of(parsed);
             match parsed {
@@ -172,9 +172,9 @@ impl Reader<'_> {
         Ok(Dockerfile { escape: self.escape, global_args, stages })
     }
 
-    fn stage(&self, line: usize, from: &parser::FromInstruction<'_>) -> Result<Stage, DockerfileError> {
+    fn stage(&self, line: usize, from: &parser::FromInstruction<'_>) -> Result<ParsedStage, DockerfileError> {
         let name = from.as_.as_ref().map(|(_, name)| name.value.to_string());
-        Ok(Stage { from: self.from(line, from)?, name, instructions: Vec::new() })
+        Ok(ParsedStage { from: self.from(line, from)?, name, instructions: Vec::new() })
     }
 
     fn from(&self, line: usize, from: &parser::FromInstruction<'_>) -> Result<From, DockerfileError> {
@@ -188,42 +188,44 @@ impl Reader<'_> {
         Ok(From { line, image: from.image.value.to_string(), platform })
     }
 
-    fn kind(&self, line: usize, parsed: &Parsed<'_>) -> Result<Kind, DockerfileError> {
+    fn kind(&self, line: usize, parsed: &Parsed<'_>) -> Result<InstructionKind, DockerfileError> {
         let at_line = |message: String| DockerfileError::new(line, message);
         let pairs = |text: &str| words::pairs(text, self.escape).map_err(at_line);
         Ok(match parsed {
-            Parsed::Arg(arg) => Kind::Args(self.args(line, &arg.arguments.value)?),
-            Parsed::Env(env) => Kind::Env(pairs(&env.arguments.value)?),
-            Parsed::Label(label) => Kind::Labels(pairs(&label.arguments.value)?),
-            Parsed::Run(run) => Kind::Run(self.run(line, run)?),
+            Parsed::Arg(arg) => InstructionKind::Args(self.args(line, &arg.arguments.value)?),
+            Parsed::Env(env) => InstructionKind::Env(pairs(&env.arguments.value)?),
+            Parsed::Label(label) => InstructionKind::Labels(pairs(&label.arguments.value)?),
+            Parsed::Run(run) => InstructionKind::Run(self.run(line, run)?),
             Parsed::Copy(copy) => {
                 self.copy(line, "COPY", (&copy.options, &copy.src, &copy.dest), copy.copy.span.start)?
             }
             Parsed::Add(add) => {
                 self.copy(line, "ADD", (&add.options, &add.src, &add.dest), add.add.span.start)?
             }
-            Parsed::Workdir(workdir) => Kind::Workdir(workdir.arguments.value.to_string()),
-            Parsed::User(user) => Kind::User(user.arguments.value.to_string()),
-            Parsed::Expose(expose) => Kind::Expose(texts(&expose.arguments)),
-            Parsed::Cmd(cmd) => Kind::Cmd(self.command(&cmd.arguments)),
-            Parsed::Entrypoint(entrypoint) => Kind::Entrypoint(self.command(&entrypoint.arguments)),
-            Parsed::Shell(shell) => Kind::Shell(texts(&shell.arguments)),
+            Parsed::Workdir(workdir) => InstructionKind::Workdir(workdir.arguments.value.to_string()),
+            Parsed::User(user) => InstructionKind::User(user.arguments.value.to_string()),
+            Parsed::Expose(expose) => InstructionKind::Expose(texts(&expose.arguments)),
+            Parsed::Cmd(cmd) => InstructionKind::Cmd(self.command(&cmd.arguments)),
+            Parsed::Entrypoint(entrypoint) => {
+                InstructionKind::Entrypoint(self.command(&entrypoint.arguments))
+            }
+            Parsed::Shell(shell) => InstructionKind::Shell(texts(&shell.arguments)),
             Parsed::Onbuild(trigger) => self.trigger(line, &trigger.instruction)?,
-            Parsed::Volume(_) => Kind::Volume,
-            Parsed::Healthcheck(_) => Kind::HealthCheck,
-            Parsed::Stopsignal(_) => Kind::StopSignal,
-            Parsed::Maintainer(_) => Kind::Maintainer,
+            Parsed::Volume(_) => InstructionKind::Volume,
+            Parsed::Healthcheck(_) => InstructionKind::HealthCheck,
+            Parsed::Stopsignal(_) => InstructionKind::StopSignal,
+            Parsed::Maintainer(_) => InstructionKind::Maintainer,
             _ => return Err(DockerfileError::new(line, "this instruction is not supported")),
         })
     }
 
     /// The text of an instruction of `ONBUILD`, which is parsed again when it is carried out.
-    fn trigger(&self, line: usize, inner: &Parsed<'_>) -> Result<Kind, DockerfileError> {
+    fn trigger(&self, line: usize, inner: &Parsed<'_>) -> Result<InstructionKind, DockerfileError> {
         let refused =
             |what: &str| DockerfileError::new(line, format!("ONBUILD with {what} is not supported"));
         match self.kind(line, inner)? {
-            Kind::OnBuild(_) => return Err(refused("another ONBUILD")),
-            Kind::Copy { from: Some(_), .. } => return Err(refused("COPY --from")),
+            InstructionKind::OnBuild(_) => return Err(refused("another ONBUILD")),
+            InstructionKind::Copy { from: Some(_), .. } => return Err(refused("COPY --from")),
             _ => {}
         }
         let lines: Vec<&str> = self.prepared.text[start_of(inner)..].lines().collect();
@@ -232,7 +234,7 @@ impl Reader<'_> {
         if words::split(&text, self.escape).iter().any(|word| word.starts_with("<<")) {
             return Err(refused("a here-document"));
         }
-        Ok(Kind::OnBuild(text))
+        Ok(InstructionKind::OnBuild(text))
     }
 
     fn args(&self, line: usize, text: &str) -> Result<Vec<Arg>, DockerfileError> {
@@ -252,7 +254,7 @@ impl Reader<'_> {
         words::split(text, self.escape).into_iter().map(arg).collect()
     }
 
-    fn run(&self, line: usize, run: &parser::RunInstruction<'_>) -> Result<Command, DockerfileError> {
+    fn run(&self, line: usize, run: &parser::RunInstruction<'_>) -> Result<CommandForm, DockerfileError> {
         for flag in &run.options {
             let value = flag.value.as_ref().map(|value| &*value.value);
             match (&*flag.name.value, value) {
@@ -266,20 +268,22 @@ impl Reader<'_> {
             Some(document) => {
                 let script = document.value.to_string();
                 if script.starts_with("#!") {
-                    Command::Exec(["/bin/sh", "-c", RUN_SCRIPT, "sh", &script].map(str::to_owned).to_vec())
+                    CommandForm::Exec(
+                        ["/bin/sh", "-c", RUN_SCRIPT, "sh", &script].map(str::to_owned).to_vec(),
+                    )
                 } else {
-                    Command::Shell(script)
+                    CommandForm::Shell(script)
                 }
             }
         })
     }
 
-    fn command(&self, command: &parser::Command<'_>) -> Command {
+    fn command(&self, command: &parser::Command<'_>) -> CommandForm {
         match command {
-            parser::Command::Exec(words) => Command::Exec(texts(&words.value)),
-            parser::Command::Shell(text) => Command::Shell(words::join_lines(text.value, self.escape)),
+            parser::Command::Exec(words) => CommandForm::Exec(texts(&words.value)),
+            parser::Command::Shell(text) => CommandForm::Shell(words::join_lines(text.value, self.escape)),
             // The parser has no other kind.
-            _ => Command::Exec(Vec::new()),
+            _ => CommandForm::Exec(Vec::new()),
         }
     }
 
@@ -293,7 +297,7 @@ impl Reader<'_> {
             &parser::UnescapedString<'_>,
         ),
         start: usize,
-    ) -> Result<Kind, DockerfileError> {
+    ) -> Result<InstructionKind, DockerfileError> {
         let (mut owner, mut mode, mut from) = (None, None, None);
         for flag in options {
             let value = flag.value.as_ref().map(|value| value.value.to_string());
@@ -334,7 +338,14 @@ impl Reader<'_> {
             });
         }
         let destination = destination.value.to_string();
-        Ok(Kind::Copy { sources: read, destination, owner, mode, extracts: keyword == "ADD", from })
+        Ok(InstructionKind::Copy {
+            sources: read,
+            destination,
+            owner,
+            mode,
+            extracts: keyword == "ADD",
+            from,
+        })
     }
 
     /// The names of the here-documents of an instruction, which are the names of the files.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::arguments::{global_variables, platform};
 use crate::expand::expand;
-use crate::read::{Dockerfile, From, Kind};
+use crate::read::{Dockerfile, From, InstructionKind};
 use crate::{BuildArgs, DockerfileError};
 
 /// What a Dockerfile builds upon or copies from: an image, a template or a snapshot.
@@ -89,7 +89,7 @@ pub fn needed(
 /// The lines and the values of `COPY --from` in a stage.
 fn copied(file: &Dockerfile, stage: usize) -> impl Iterator<Item = (usize, &str)> {
     file.stages[stage].instructions.iter().filter_map(|instruction| match &instruction.kind {
-        Kind::Copy { from: Some(name), .. } => Some((instruction.line, name.as_str())),
+        InstructionKind::Copy { from: Some(name), .. } => Some((instruction.line, name.as_str())),
         _ => None,
     })
 }

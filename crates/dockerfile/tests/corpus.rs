@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dockerfile::{BuildArgs, ImageSettings, Plan};
+use dockerfile::{BuildArgs, BuildPlan, ImageSettings};
 
 /// The parts of the output of `docker build` that are about files begin with it.
 const FILES: &str = "== ";
@@ -29,7 +29,7 @@ fn base() -> ImageSettings {
     ImageSettings { env, ..ImageSettings::default() }
 }
 
-fn planned(text: &str) -> Result<Plan, String> {
+fn planned(text: &str) -> Result<BuildPlan, String> {
     let file = dockerfile::parse(text).map_err(|error| error.to_string())?;
     let names: Vec<String> = file
         .bases(&args(text))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use driver::DriverError;
 use driver_host::{OpenLayer, Start, SysView, describe, mount_place};
-use launcher::{CgroupEntry, FileSystem, Layer, Mount, MountFlags, Node, Plan, Source};
+use launcher::{CgroupEntry, ContainerPlan, FileSystem, Layer, Mount, MountFlags, MountSource, Node};
 use oci_spec::runtime::{Linux, PosixRlimitType, Process, Spec};
 use rustix::thread::CapabilitySet;
 
@@ -24,16 +24,20 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-pub fn plan(start: &Start<'_>, layers: &[OpenLayer], filter: &[Instruction]) -> Result<Plan, DriverError> {
+pub fn plan(
+    start: &Start<'_>,
+    layers: &[OpenLayer],
+    filter: &[Instruction],
+) -> Result<ContainerPlan, DriverError> {
     let spec = describe(start, SysView::LeftOut)?;
     let (process, linux) = parts(&spec)?;
-    let sys = Mount { source: Source::Sys, target: SYS.into(), flags: MountFlags::default() };
+    let sys = Mount { source: MountSource::Sys, target: SYS.into(), flags: MountFlags::default() };
     let mounts = spec.mounts().iter().flatten().filter_map(|mount| translate(mount).transpose());
     let mounts = mounts.chain([Ok(sys)]).collect::<Result<Vec<_>, _>>()?;
     let links = LINKS.map(|(name, target)| (Path::new(DEV).join(name), PathBuf::from(target)));
     let cgroups = start.cgroups.entries(start.spec.id.as_str()).into_iter();
     let (paths, quota) = start.cgroups.shown_quota(start.spec.limits.cpu);
-    Ok(Plan {
+    Ok(ContainerPlan {
         daemon: rustix::process::getpid().as_raw_nonzero().get(),
         place: mount_place(start.settings),
         layers: layers.iter().map(layer).collect(),
@@ -85,13 +89,13 @@ fn translate(mount: &oci_spec::runtime::Mount) -> Result<Option<Mount>, DriverEr
     let source = mount.source().clone().unwrap_or_default();
     let (flags, parameters) = split(mount.options().iter().flatten());
     let name = source.display().to_string();
-    let new = |kind| Source::New { kind, name: name.clone(), parameters: parameters.clone() };
+    let new = |kind| MountSource::New { kind, name: name.clone(), parameters: parameters.clone() };
     let source = match mount.typ().as_deref() {
         Some("cgroup") => return Ok(None),
-        Some("bind") => Source::Bind(source),
+        Some("bind") => MountSource::Bind(source),
         Some("tmpfs") if target == Path::new(DEV) => {
             let parameters = parameters.into_iter().filter(|(name, _)| name != "mode").collect();
-            Source::Devices { parameters, nodes: DEVICES.map(node).to_vec() }
+            MountSource::Devices { parameters, nodes: DEVICES.map(node).to_vec() }
         }
         Some("tmpfs") => new(FileSystem::Tmpfs),
         Some("proc") => new(FileSystem::Proc),

@@ -200,7 +200,9 @@ impl Call<'_> {
     fn failed(&self, id: &SandboxId, error: engine::EngineError) -> E2bError {
         use engine::EngineError::{NotFound, Refused};
         match error {
-            NotFound { .. } | Refused(rules::Refusal::NotFound) => E2bError::no_sandbox(&id.compact()),
+            NotFound { .. } | Refused(rules::OperationRefusal::NotFound) => {
+                E2bError::no_sandbox(&id.compact())
+            }
             error => self.api.services.error(error),
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use api::{CodeRequest, ExecuteRequest, SandboxState};
 use base::millis;
 use guest_proto::{ExecSpec, Exit, RefusalKind, StdinMode};
-use rules::{AutoResume, Operation, Outcome};
+use rules::{AutoResume, CommandOutcome, Operation};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -188,7 +188,7 @@ impl CodeRun {
     /// Records the end: exit code 0, or 1 if the code raised an exception. Returns the duration in ms.
     pub fn completed(&mut self, raised: bool) -> u64 {
         let duration_ms = millis(self.started.elapsed());
-        let outcome = Outcome { exit_code: Some(i32::from(raised)), ..Outcome::default() };
+        let outcome = CommandOutcome { exit_code: Some(i32::from(raised)), ..CommandOutcome::default() };
         self.events.completed(&outcome, duration_ms);
         duration_ms
     }

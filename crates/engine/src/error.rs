@@ -89,7 +89,7 @@ pub enum EngineError {
     #[error(transparent)]
     Config(#[from] rules::ConfigError),
     #[error(transparent)]
-    Refused(#[from] rules::Refusal),
+    Refused(#[from] rules::OperationRefusal),
     #[error(transparent)]
     TooManyExecutions(#[from] rules::TooManyExecutions),
     #[error(transparent)]

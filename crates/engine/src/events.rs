@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use api::{EventKind, ExecuteRequest, RunId};
-use rules::{Outcome, Prices, TimeMs};
+use rules::{CommandOutcome, Prices, TimeMs};
 use serde_json::{Value, json};
 use store::{Batch, NewEvent, SandboxRecord, SnapshotRecord};
 
@@ -53,7 +53,7 @@ impl ExecEvents {
     }
 
     /// Records a known outcome. Only the first end event is recorded.
-    pub fn completed(&mut self, outcome: &Outcome, duration_ms: u64) {
+    pub fn completed(&mut self, outcome: &CommandOutcome, duration_ms: u64) {
         if std::mem::replace(&mut self.end_recorded, true) {
             return;
         }

@@ -12,7 +12,7 @@ use api::{ExecuteRequest, ExecutionResult, OutputEncoding, SandboxState};
 use base::millis;
 use bytes::Bytes;
 use guest_proto::{Channel, ExecSpec, Exit, RefusalKind, StdinMode};
-use rules::{AutoResume, CappedOutput, Cause, Ended, Operation, Outcome};
+use rules::{AutoResume, CappedOutput, CommandOutcome, EndCause, Ended, Operation};
 use store::SandboxRecord;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ pub enum ExecutionEvent {
 /// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    pub outcome: Outcome,
+    pub outcome: CommandOutcome,
     pub duration_ms: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct Execution {
 enum Body {
     Running(Box<Running>),
     /// The sandbox refused to start it.
-    NotStarted(Outcome),
+    NotStarted(CommandOutcome),
 }
 
 struct Running {
@@ -133,7 +133,7 @@ async fn run(
         Ok(command) => command,
         Err(LinkError::Refused { kind, message }) if is_start_failure(kind) => {
             events.failed(&message);
-            let outcome = rules::outcome(rules::Command::NotStarted { reason: message })?;
+            let outcome = rules::outcome(rules::ObservedCommand::NotStarted { reason: message })?;
             return Ok(Execution { body: Body::NotStarted(outcome), events });
         }
         // The sandbox was terminated between the admission and the start.
@@ -277,9 +277,9 @@ impl Running {
         }
     }
 
-    async fn cause_of_end(&mut self, ended: Ended) -> Cause {
+    async fn cause_of_end(&mut self, ended: Ended) -> EndCause {
         if self.deadline.is_over() {
-            return Cause::Timeout { timeout_ms: self.timeout_ms };
+            return EndCause::Timeout { timeout_ms: self.timeout_ms };
         }
         // The agent may report the end of a killed command before it is killed itself.
         let terminated = termination(&self.status.borrow().record);
@@ -287,11 +287,11 @@ impl Running {
             return cause;
         }
         let out_of_memory = if ended.is_killed() { self.memory.out_of_memory().await } else { None };
-        out_of_memory.map_or(Cause::Unknown, Cause::OutOfMemory)
+        out_of_memory.map_or(EndCause::Unknown, EndCause::OutOfMemory)
     }
 
     /// Why all processes of the sandbox ended, if the reason is one that kills them.
-    async fn cause_of_loss(&mut self) -> Option<Cause> {
+    async fn cause_of_loss(&mut self) -> Option<EndCause> {
         let memory = &self.memory;
         let is_over = |status: &Status| {
             // A loss also pauses the sandbox, but another request may have resumed it.
@@ -302,14 +302,14 @@ impl Running {
         let _ = tokio::time::timeout(LOSS_TIMEOUT, self.status.wait_for(is_over)).await;
         let status = self.status.borrow();
         termination(&status.record)
-            .or_else(|| self.memory.out_of_memory_at(status.process_loss?).map(Cause::OutOfMemory))
+            .or_else(|| self.memory.out_of_memory_at(status.process_loss?).map(EndCause::OutOfMemory))
     }
 }
 
 /// The termination of a sandbox, which kills all its processes.
-pub fn termination(record: &SandboxRecord) -> Option<Cause> {
+pub fn termination(record: &SandboxRecord) -> Option<EndCause> {
     let reason = record.reason.clone().filter(|_| record.state == SandboxState::Terminated)?;
-    Some(Cause::Termination { sandbox: record.id.clone(), reason })
+    Some(EndCause::Termination { sandbox: record.id.clone(), reason })
 }
 
 /// How bash ended.
@@ -320,7 +320,7 @@ pub fn ended(exit: Exit) -> Ended {
     }
 }
 
-fn done(ended: Ended, cause: &Cause, duration_ms: u64) -> ExecutionEvent {
+fn done(ended: Ended, cause: &EndCause, duration_ms: u64) -> ExecutionEvent {
     ExecutionEvent::Done(Finished { outcome: rules::ended_outcome(ended, cause), duration_ms })
 }
 

@@ -321,7 +321,7 @@ impl<'a> SandboxHandle<'a> {
     /// Adds when and why the sandbox ended to the error of a request during which it ended.
     pub(crate) async fn explain_not_found<T>(self, result: Result<T, EngineError>) -> Result<T, EngineError> {
         match result {
-            Err(EngineError::NotFound { .. } | EngineError::Refused(rules::Refusal::NotFound)) => {
+            Err(EngineError::NotFound { .. } | EngineError::Refused(rules::OperationRefusal::NotFound)) => {
                 Err(self.not_found().await)
             }
             result => result,

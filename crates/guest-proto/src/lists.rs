@@ -30,29 +30,29 @@ pub(crate) fn as_optional_bytes<S: Serializer>(bytes: &Option<&[u8]>, to: S) -> 
 }
 
 pub(crate) fn dirs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'de str>, D::Error> {
-    from.deserialize_seq(Bounded::<&str, MAX_DIRS>(PhantomData))
+    from.deserialize_seq(BoundedList::<&str, MAX_DIRS>(PhantomData))
 }
 
 pub(crate) fn args<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'de str>, D::Error> {
-    from.deserialize_seq(Bounded::<&str, MAX_ARGS>(PhantomData))
+    from.deserialize_seq(BoundedList::<&str, MAX_ARGS>(PhantomData))
 }
 
 pub(crate) fn env<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(&'de str, &'de str)>, D::Error> {
-    from.deserialize_seq(Bounded::<(&str, &str), MAX_ENV>(PhantomData))
+    from.deserialize_seq(BoundedList::<(&str, &str), MAX_ENV>(PhantomData))
 }
 
 pub(crate) fn attributes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(&'de str, &'de str)>, D::Error> {
-    from.deserialize_seq(Bounded::<(&str, &str), MAX_ATTRIBUTES>(PhantomData))
+    from.deserialize_seq(BoundedList::<(&str, &str), MAX_ATTRIBUTES>(PhantomData))
 }
 
 pub(crate) fn ops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
-    from.deserialize_seq(Bounded::<u64, MAX_OPS>(PhantomData))
+    from.deserialize_seq(BoundedList::<u64, MAX_OPS>(PhantomData))
 }
 
 /// Reads a list of at most `MAX` elements, without allocating for its claimed length.
-struct Bounded<T, const MAX: usize>(PhantomData<T>);
+struct BoundedList<T, const MAX: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Bounded<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for BoundedList<T, MAX> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

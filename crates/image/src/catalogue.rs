@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rules::ImageReference;
 
 use crate::error::ImageError;
-use crate::source::Source;
+use crate::source::ImageSource;
 
 /// The common base of the default names' Debian sources, which is built and stored once.
 const DEBIAN_BASE: &str = "debian:bookworm+ca-certificates+curl+git+iproute2+iputils-ping+jq\
@@ -25,7 +25,7 @@ const SOURCES: usize = 16;
 
 /// Names and their sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Catalogue(BTreeMap<String, Vec<Source>>);
+pub struct Catalogue(BTreeMap<String, Vec<ImageSource>>);
 
 impl Catalogue {
     /// The default names. `custom` has no source until the operator configures one.
@@ -67,16 +67,16 @@ impl Catalogue {
     }
 
     #[must_use]
-    pub fn sources(&self, name: &str) -> Option<&[Source]> {
+    pub fn sources(&self, name: &str) -> Option<&[ImageSource]> {
         self.0.get(name).map(Vec::as_slice)
     }
 
     /// The name that is another form of the reference, if its image comes from there.
     pub(crate) fn name_of(&self, reference: &ImageReference) -> Option<&str> {
         let is_reference = |text: &str| ImageReference::parse(text).as_ref() == Some(reference);
-        let is_source = |source: &Source| match source {
-            Source::Registry { reference } => is_reference(reference),
-            Source::OciLayout { .. } | Source::Rootfs { .. } | Source::Debian { .. } => false,
+        let is_source = |source: &ImageSource| match source {
+            ImageSource::Registry { reference } => is_reference(reference),
+            ImageSource::OciLayout { .. } | ImageSource::Rootfs { .. } | ImageSource::Debian { .. } => false,
         };
         let mut entries = self.0.iter();
         entries

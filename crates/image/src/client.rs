@@ -8,7 +8,7 @@ use rules::PullQuotaReached;
 use serde::{Deserialize, Serialize};
 
 use crate::error::FailureKind;
-use crate::fault::Fault;
+use crate::fault::ImageFault;
 
 /// Pulls of one account that run or wait. Callers of the same image share one.
 pub(crate) const PULLS_OF_ACCOUNT: usize = 16;
@@ -64,7 +64,7 @@ pub trait PullQuota: Send + Sync {
 pub struct ClientPull {
     pub account: Arc<str>,
     pub quota: Arc<dyn PullQuota>,
-    /// Unpacked bytes of one image, if the operator allows less than [`crate::Limits`].
+    /// Unpacked bytes of one image, if the operator allows less than [`crate::ImageLimits`].
     pub max_unpacked_bytes: Option<u64>,
     /// Free bytes that the pull has to leave on the disk.
     pub min_free_bytes: u64,
@@ -98,12 +98,12 @@ impl ClientCharge {
     }
 
     /// Fails if the account has not so many bytes left.
-    pub(crate) fn check(&self, bytes: u64) -> Result<(), Fault> {
+    pub(crate) fn check(&self, bytes: u64) -> Result<(), ImageFault> {
         self.client.quota.check(&self.client.account, bytes).map_err(|reached| self.refuse(reached))
     }
 
     /// Counts received bytes.
-    pub(crate) fn take(&self, bytes: u64) -> Result<(), Fault> {
+    pub(crate) fn take(&self, bytes: u64) -> Result<(), ImageFault> {
         self.client.quota.take(&self.client.account, bytes).map_err(|reached| self.refuse(reached))
     }
 
@@ -120,8 +120,8 @@ impl ClientCharge {
         self.turns.unpacks.acquire(&self.client.account).await
     }
 
-    fn refuse(&self, reached: PullQuotaReached) -> Fault {
+    fn refuse(&self, reached: PullQuotaReached) -> ImageFault {
         let _ = self.reached.set(reached); // one of several transfers was the first
-        Fault::new(FailureKind::TooBig, format!("the account may not pull more: {}", reached.limit()))
+        ImageFault::new(FailureKind::TooBig, format!("the account may not pull more: {}", reached.limit()))
     }
 }

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Audience;
-use crate::fault::Fault;
-use crate::job::{Builds, Job, Outcome};
+use crate::fault::ImageFault;
+use crate::job::{Builds, Job, UnpackedImage};
 use crate::layers::{Build, Slot};
 use crate::process::{contained, is_installed, run};
-use crate::progress::Stage;
+use crate::progress::PullStep;
 use crate::rootfs::plain_config;
 use crate::unpack::Whiteouts;
 
@@ -35,8 +35,8 @@ const COMMON: [&str; 10] =
     ["ca-certificates", "curl", "git", "iproute2", "iputils-ping", "jq", "less", "procps", "socat", "sudo"];
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
-pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result<Outcome, Fault> {
-    job.meter.stage(Stage::Building);
+pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result<UnpackedImage, ImageFault> {
+    job.meter.stage(PullStep::Building);
     let debian: Vec<&str> = packages
         .iter()
         .map(String::as_str)
@@ -74,7 +74,7 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
     let digest = format!("sha256:{}", crate::unpack::sha256_hex(ids.join("\n").as_bytes()));
     let mut config = plain_config();
     config.env.push(("LANG".to_owned(), "C.UTF-8".to_owned()));
-    Ok(Outcome {
+    Ok(UnpackedImage {
         digest,
         audience: Audience::Everyone,
         layers,
@@ -99,8 +99,8 @@ fn split<'a>(packages: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
 async fn layer(
     job: &Job,
     key: &str,
-    make: impl Future<Output = Result<Arc<Slot>, Fault>>,
-) -> Result<(Arc<Build>, Arc<Slot>), Fault> {
+    make: impl Future<Output = Result<Arc<Slot>, ImageFault>>,
+) -> Result<(Arc<Build>, Arc<Slot>), ImageFault> {
     let make = async {
         match job.store.built(key) {
             Some(id) if job.builds == Builds::Reuse => Ok(job.layers.slot(&Audience::Everyone, &id)),
@@ -110,9 +110,9 @@ async fn layer(
     job.layers.build(key, make).await
 }
 
-async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot>, Fault> {
+async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot>, ImageFault> {
     if !is_installed("mmdebstrap") {
-        return Err(Fault::tool("mmdebstrap is not installed; install the package mmdebstrap"));
+        return Err(ImageFault::tool("mmdebstrap is not installed; install the package mmdebstrap"));
     }
     let scratch = job.scratch()?;
     let tar = scratch.path().join("root.tar");

@@ -8,7 +8,7 @@ use rules::PullQuotaReached;
 /// Limit of the characters of a cause in a message.
 const CAUSE_CHARS: usize = 500;
 
-pub(crate) type Cause = Arc<dyn Error + Send + Sync>;
+pub(crate) type SharedError = Arc<dyn Error + Send + Sync>;
 
 /// Why an image is not available.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum ImageError {
     TooManyPulls { allowed: usize },
     /// Every source was tried in order and failed.
     #[error("no source of image '{}' worked: {}", name.escape_debug(), failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    AllFailed { name: String, failures: Vec<Failure> },
+    AllFailed { name: String, failures: Vec<SourceFailure> },
     /// The image directory on this host could not be used.
     #[error("image store: {what}: {source}")]
     Store { what: String, source: Arc<dyn Error + Send + Sync> },
@@ -51,7 +51,7 @@ impl ImageError {
 /// One source that failed, and why.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{source_text}: {}", with_cause(.reason, .source.as_ref()))]
-pub struct Failure {
+pub struct SourceFailure {
     /// The source as the catalogue writes it.
     pub source_text: String,
     pub kind: FailureKind,
@@ -61,7 +61,7 @@ pub struct Failure {
 }
 
 /// A reason with the cause and its sources.
-pub(crate) fn with_cause(reason: &str, cause: Option<&Cause>) -> String {
+pub(crate) fn with_cause(reason: &str, cause: Option<&SharedError>) -> String {
     match cause {
         Some(cause) => format!("{reason}: {}", chain(cause)),
         None => reason.to_owned(),
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_failure_has_its_cause_as_source_and_in_its_text() {
         let cause = std::io::Error::other("no space\nleft");
-        let failure = Failure {
+        let failure = SourceFailure {
             source_text: "rootfs:/x".to_owned(),
             kind: FailureKind::Io,
             reason: "write a blob".to_owned(),

@@ -1,20 +1,20 @@
 //! The internal error of this crate: a kind and a reason. [`crate::images`] converts it to a public
-//! [`crate::Failure`] with the source.
+//! [`crate::SourceFailure`] with the source.
 
 use std::error::Error;
 use std::sync::Arc;
 
-use crate::error::{Cause, FailureKind, with_cause};
+use crate::error::{FailureKind, SharedError, with_cause};
 
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", with_cause(.reason, .source.as_ref()))]
-pub(crate) struct Fault {
+pub(crate) struct ImageFault {
     pub(crate) kind: FailureKind,
     pub(crate) reason: String,
-    pub(crate) source: Option<Cause>,
+    pub(crate) source: Option<SharedError>,
 }
 
-impl Fault {
+impl ImageFault {
     pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into(), source: None }
     }

@@ -20,11 +20,11 @@ use crate::error::ImageError;
 use crate::image::Image;
 use crate::job::Builds;
 use crate::layers::LayerTable;
-use crate::limits::Limits;
+use crate::limits::ImageLimits;
 use crate::oci::{RegistryOptions, UnreachableRegistries};
-use crate::progress::{Progress, ProgressFn};
-use crate::source::Source;
-use crate::store::{Record, Store};
+use crate::progress::{ProgressFn, PullReport};
+use crate::source::ImageSource;
+use crate::store::{ImageRecord, Store};
 
 use active_pulls::{ActivePulls, Task};
 use cache::Cache;
@@ -34,7 +34,7 @@ pub use evict::Eviction;
 /// How images are fetched.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    pub limits: Limits,
+    pub limits: ImageLimits,
     pub registry: RegistryOptions,
 }
 
@@ -46,10 +46,10 @@ const UNPACKS: usize = 2;
 /// The images of this host. Clones share their state.
 #[derive(Clone)]
 pub struct Images {
-    inner: Arc<Inner>,
+    inner: Arc<ImagesState>,
 }
 
-struct Inner {
+struct ImagesState {
     store: Arc<Store>,
     catalogue: Catalogue,
     options: Options,
@@ -77,7 +77,7 @@ impl Images {
     pub fn open(root: &Path, catalogue: Catalogue, options: Options) -> Result<Self, ImageError> {
         let fail = |e| ImageError::store(format!("open {}", root.display()), e);
         let store = Arc::new(Store::open(root).map_err(fail)?);
-        let inner = Inner {
+        let inner = ImagesState {
             cache: Cache::default(),
             active_pulls: Mutex::default(),
             layers: Arc::default(),
@@ -118,7 +118,7 @@ impl Images {
         {
             return Ok(image);
         }
-        if self.inner.catalogue.sources(name).is_none_or(<[Source]>::is_empty) {
+        if self.inner.catalogue.sources(name).is_none_or(<[ImageSource]>::is_empty) {
             // Another process may have imported it.
             if let Some(image) = self.find_on_disk(name).await? {
                 return Ok(image);
@@ -155,7 +155,7 @@ impl Images {
     pub async fn import(
         &self,
         name: &str,
-        source: Source,
+        source: ImageSource,
         progress: ProgressFn,
     ) -> Result<Arc<Image>, ImageError> {
         check_name(name)?;
@@ -171,7 +171,7 @@ impl Images {
         progress: ProgressFn,
     ) -> Result<Arc<Image>, ImageError> {
         let name = reference.to_string();
-        let source = Source::Registry { reference: name.clone() };
+        let source = ImageSource::Registry { reference: name.clone() };
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -192,7 +192,7 @@ impl Images {
         progress: ProgressFn,
     ) -> Result<Arc<Image>, ImageError> {
         let name = reference.to_string();
-        let source = Source::Registry { reference: name.clone() };
+        let source = ImageSource::Registry { reference: name.clone() };
         self.inner.unreachable_registries.forget();
         self.inner.join_or_start(Task::import(&name, source, NamedBy::Client), progress).await
     }
@@ -248,7 +248,7 @@ impl Images {
 
     /// The pulls in progress in this process, in no order. Reads memory only.
     #[must_use]
-    pub fn pulls(&self) -> Vec<Progress> {
+    pub fn pulls(&self) -> Vec<PullReport> {
         self.inner.active_pulls.lock().ignore_poison().progress()
     }
 
@@ -304,7 +304,7 @@ impl Images {
         .await
     }
 
-    fn sources(&self, name: &str) -> Result<Vec<Source>, ImageError> {
+    fn sources(&self, name: &str) -> Result<Vec<ImageSource>, ImageError> {
         match self.inner.catalogue.sources(name) {
             Some([]) => Err(ImageError::NoSource { name: name.to_owned() }),
             Some(sources) => Ok(sources.to_vec()),
@@ -318,14 +318,14 @@ impl Images {
     async fn blocking<T: Send + 'static>(
         &self,
         what: &'static str,
-        work: impl FnOnce(&Inner) -> std::io::Result<T> + Send + 'static,
+        work: impl FnOnce(&ImagesState) -> std::io::Result<T> + Send + 'static,
     ) -> Result<T, ImageError> {
         let inner = self.inner.clone();
         base::blocking(move || work(&inner)).await.map_err(|error| ImageError::store(what, error))
     }
 }
 
-impl Inner {
+impl ImagesState {
     fn names(&self) -> Vec<String> {
         self.names_with(|_| true)
     }
@@ -344,7 +344,7 @@ impl Inner {
         names
     }
 
-    fn add_to_cache(&self, record: Record) -> Arc<Image> {
+    fn add_to_cache(&self, record: ImageRecord) -> Arc<Image> {
         self.cache.insert(record.into_image(&self.store))
     }
 

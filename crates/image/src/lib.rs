@@ -28,11 +28,11 @@ mod unpack;
 
 pub use catalogue::Catalogue;
 pub use client::{ClientPull, NamedBy, PullQuota};
-pub use error::{Failure, FailureKind, ImageError};
+pub use error::{FailureKind, ImageError, SourceFailure};
 pub use image::{Image, ImageConfig};
 pub use images::{Collected, Eviction, Images, Options};
-pub use limits::Limits;
+pub use limits::ImageLimits;
 pub use oci::{BadCredentials, RegistryOptions, check_credentials};
-pub use progress::{Progress, ProgressFn, Stage};
-pub use source::{LayoutSelect, Source};
+pub use progress::{ProgressFn, PullReport, PullStep};
+pub use source::{ImageSource, LayoutSelect};
 pub use store::is_stored;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::error::FailureKind;
-use crate::fault::Fault;
+use crate::fault::ImageFault;
 
 /// The free space is checked again after so many bytes.
 const BYTES_PER_CHECK: u64 = 64 << 20;
 
 /// The limits of one image. An image that exceeds one is refused, not truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ImageLimits {
     /// Bytes of all files of all layers, holes included.
     pub unpacked_bytes: u64,
     /// Files, directories and links of all layers.
@@ -25,16 +25,16 @@ pub struct Limits {
     pub depth: usize,
 }
 
-impl Default for Limits {
+impl Default for ImageLimits {
     fn default() -> Self {
         Self { unpacked_bytes: 20 << 30, entries: 1_000_000, ratio: 1_000, path_bytes: 4_000, depth: 128 }
     }
 }
 
-/// The use of one image's [`Limits`], shared by the layers that unpack concurrently.
+/// The use of one image's [`ImageLimits`], shared by the layers that unpack concurrently.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    pub(crate) limits: Limits,
+    pub(crate) limits: ImageLimits,
     bytes: AtomicU64,
     entries: AtomicU64,
     reserve: Option<Reserve>,
@@ -50,17 +50,17 @@ struct Reserve {
 }
 
 impl Reserve {
-    fn check(&self, needed: u64) -> Result<(), Fault> {
-        let free = free_bytes(&self.dir).map_err(Fault::io("read the free space"))?;
+    fn check(&self, needed: u64) -> Result<(), ImageFault> {
+        let free = free_bytes(&self.dir).map_err(ImageFault::io("read the free space"))?;
         if free >= self.bytes.saturating_add(needed) {
             return Ok(());
         }
-        Err(Fault::new(FailureKind::Io, format!("the disk has only {free} free bytes")))
+        Err(ImageFault::new(FailureKind::Io, format!("the disk has only {free} free bytes")))
     }
 }
 
 impl Budget {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: ImageLimits) -> Self {
         Self { limits, bytes: AtomicU64::new(0), entries: AtomicU64::new(0), reserve: None }
     }
 
@@ -71,12 +71,12 @@ impl Budget {
     }
 
     /// Fails if so many bytes more would use up free space that has to stay.
-    pub(crate) fn check_reserve(&self, needed: u64) -> Result<(), Fault> {
+    pub(crate) fn check_reserve(&self, needed: u64) -> Result<(), ImageFault> {
         self.reserve.as_ref().map_or(Ok(()), |reserve| reserve.check(needed))
     }
 
     /// Notes that bytes were written, and checks the free space from time to time.
-    pub(crate) fn wrote(&self, bytes: u64) -> Result<(), Fault> {
+    pub(crate) fn wrote(&self, bytes: u64) -> Result<(), ImageFault> {
         let Some(reserve) = &self.reserve else { return Ok(()) };
         if reserve.unchecked.fetch_add(bytes, Relaxed).saturating_add(bytes) < BYTES_PER_CHECK {
             return Ok(());
@@ -86,23 +86,23 @@ impl Budget {
     }
 
     /// Accounts for a file's size before it is written.
-    pub(crate) fn take_bytes(&self, bytes: u64) -> Result<(), Fault> {
+    pub(crate) fn take_bytes(&self, bytes: u64) -> Result<(), ImageFault> {
         let limit = self.limits.unpacked_bytes;
         let updated = self
             .bytes
             .fetch_update(Relaxed, Relaxed, |have| have.checked_add(bytes).filter(|sum| *sum <= limit));
-        updated
-            .map(drop)
-            .map_err(|_| Fault::too_big(format!("the image unpacks to more than the {limit} bytes allowed")))
+        updated.map(drop).map_err(|_| {
+            ImageFault::too_big(format!("the image unpacks to more than the {limit} bytes allowed"))
+        })
     }
 
-    pub(crate) fn take_entry(&self) -> Result<(), Fault> {
+    pub(crate) fn take_entry(&self) -> Result<(), ImageFault> {
         let limit = self.limits.entries;
         let updated =
             self.entries.fetch_update(Relaxed, Relaxed, |have| Some(have + 1).filter(|sum| *sum <= limit));
         updated
             .map(drop)
-            .map_err(|_| Fault::too_big(format!("the image has more than the {limit} entries allowed")))
+            .map_err(|_| ImageFault::too_big(format!("the image has more than the {limit} entries allowed")))
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn free_space_that_has_to_stay_is_checked_from_time_to_time() {
         let dir = tempfile::tempdir().unwrap();
-        let budget = |bytes| Budget::new(Limits::default()).with_reserve(dir.path(), bytes);
+        let budget = |bytes| Budget::new(ImageLimits::default()).with_reserve(dir.path(), bytes);
         let (enough, none) = (budget(0), budget(u64::MAX));
         enough.check_reserve(1).unwrap();
         enough.wrote(BYTES_PER_CHECK).unwrap();
@@ -128,6 +128,6 @@ mod tests {
         assert_eq!(refused.kind, FailureKind::Io);
         assert!(none.check_reserve(0).is_err());
         // The operator's pulls may use all of it.
-        Budget::new(Limits::default()).wrote(u64::MAX).unwrap();
+        Budget::new(ImageLimits::default()).wrote(u64::MAX).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use base::IgnorePoison;
 
 /// The stage of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum PullStep {
     /// Requesting the manifest from the source.
     Resolving,
     /// Fetching and unpacking; counts the bytes of the compressed layers.
@@ -20,16 +20,16 @@ pub enum Stage {
 
 /// One report. `done_bytes` is at most `total_bytes`; both are 0 if the size is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
+pub struct PullReport {
     pub image: String,
     pub source: String,
-    pub stage: Stage,
+    pub stage: PullStep,
     pub done_bytes: u64,
     pub total_bytes: u64,
 }
 
 /// Called on the pull's task; must return without blocking.
-pub type ProgressFn = Arc<dyn Fn(Progress) + Send + Sync>;
+pub type ProgressFn = Arc<dyn Fn(PullReport) + Send + Sync>;
 
 const REPORT_EVERY_BYTES: u64 = 256 * 1024;
 /// Limit of listeners of one pull. Further callers get the result without progress.
@@ -38,7 +38,7 @@ const LISTENERS: usize = 1_024;
 /// Counts the bytes of one pull and reports them every 256 KiB.
 pub(crate) struct Meter {
     image: String,
-    state: Mutex<(String, Stage)>,
+    state: Mutex<(String, PullStep)>,
     done: AtomicU64,
     total: AtomicU64,
     reported: AtomicU64,
@@ -49,7 +49,7 @@ impl Meter {
     pub(crate) fn new(image: &str) -> Self {
         Self {
             image: image.to_owned(),
-            state: Mutex::new((String::new(), Stage::Resolving)),
+            state: Mutex::new((String::new(), PullStep::Resolving)),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             reported: AtomicU64::new(0),
@@ -66,14 +66,14 @@ impl Meter {
 
     /// Starts a source; resets the counts.
     pub(crate) fn begin(&self, source: &str) {
-        *self.state.lock().ignore_poison() = (source.to_owned(), Stage::Resolving);
+        *self.state.lock().ignore_poison() = (source.to_owned(), PullStep::Resolving);
         for counter in [&self.done, &self.total, &self.reported] {
             counter.store(0, Relaxed);
         }
         self.report();
     }
 
-    pub(crate) fn stage(&self, stage: Stage) {
+    pub(crate) fn stage(&self, stage: PullStep) {
         self.state.lock().ignore_poison().1 = stage;
         self.report();
     }
@@ -98,11 +98,11 @@ impl Meter {
     }
 
     /// The current progress.
-    pub(crate) fn now(&self) -> Progress {
+    pub(crate) fn now(&self) -> PullReport {
         let (source, stage) = self.state.lock().ignore_poison().clone();
         let total_bytes = self.total.load(Relaxed);
         let done_bytes = self.done.load(Relaxed).min(total_bytes);
-        Progress { image: self.image.clone(), source, stage, done_bytes, total_bytes }
+        PullReport { image: self.image.clone(), source, stage, done_bytes, total_bytes }
     }
 
     fn report(&self) {

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use crate::client::Audience;
 use crate::error::FailureKind;
-use crate::fault::Fault;
+use crate::fault::ImageFault;
 use crate::image::ImageConfig;
-use crate::job::{Job, Outcome};
-use crate::progress::Stage;
+use crate::job::{Job, UnpackedImage};
+use crate::progress::PullStep;
 use crate::unpack::{Rules, Unpacked, Whiteouts, unpack};
 
-pub(crate) use walk::Form;
+pub(crate) use walk::DirectoryForm;
 
 /// `PATH` for images that do not set one.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -22,27 +22,28 @@ pub(crate) fn plain_config() -> ImageConfig {
     ImageConfig { env: vec![("PATH".to_owned(), PATH.to_owned())], workdir: None, user: None }
 }
 
-pub(crate) async fn import(job: &Job, path: &Path) -> Result<Outcome, Fault> {
+pub(crate) async fn import(job: &Job, path: &Path) -> Result<UnpackedImage, ImageFault> {
     let missing = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => {
-            Fault::new(FailureKind::NotFound, format!("{} does not exist", path.display()))
+            ImageFault::new(FailureKind::NotFound, format!("{} does not exist", path.display()))
         }
-        _ => Fault::io(format!("open {}", path.display()))(e),
+        _ => ImageFault::io(format!("open {}", path.display()))(e),
     };
     let meta = tokio::fs::metadata(path).await.map_err(missing)?;
-    job.meter.stage(Stage::Fetching);
+    job.meter.stage(PullStep::Fetching);
     let (unpacked, scratch) = if meta.is_dir() {
         let dir = path.to_path_buf();
-        job.unpack_with(Whiteouts::Refuse, move |tree, rules| copy_dir(dir, Form::Root, tree, rules)).await?
+        job.unpack_with(Whiteouts::Refuse, move |tree, rules| copy_dir(dir, DirectoryForm::Root, tree, rules))
+            .await?
     } else if meta.is_file() {
         job.unpack_file(path.to_path_buf(), Whiteouts::Refuse).await?
     } else {
-        return Err(Fault::refused(format!("{} is neither a file nor a directory", path.display())));
+        return Err(ImageFault::refused(format!("{} is neither a file nor a directory", path.display())));
     };
     check_root(&scratch.path().join(crate::layers::TREE), path)?;
     let digest = format!("sha256:{}", unpacked.blob_id);
     let layers = vec![job.add_layer(&unpacked.diff_id, scratch).await?];
-    Ok(Outcome {
+    Ok(UnpackedImage {
         digest,
         audience: Audience::Everyone,
         layers,
@@ -54,26 +55,35 @@ pub(crate) async fn import(job: &Job, path: &Path) -> Result<Outcome, Fault> {
 }
 
 /// Checks that the tree is a root file system, so that the import fails instead of the start of a sandbox.
-fn check_root(tree: &Path, path: &Path) -> Result<(), Fault> {
+fn check_root(tree: &Path, path: &Path) -> Result<(), ImageFault> {
     let has = |name: &str| tree.join(name).symlink_metadata().is_ok();
     if has("bin") || has("usr") {
         return Ok(());
     }
-    Err(Fault::refused(format!("{} is not a root file system: it has neither /bin nor /usr", path.display())))
+    Err(ImageFault::refused(format!(
+        "{} is not a root file system: it has neither /bin nor /usr",
+        path.display()
+    )))
 }
 
 /// Copies a directory through a tar that is not stored.
-pub(crate) fn copy_dir(dir: PathBuf, form: Form, tree: &Path, rules: &Rules) -> Result<Unpacked, Fault> {
-    let (reader, writer) = std::io::pipe().map_err(Fault::io("create a pipe"))?;
+pub(crate) fn copy_dir(
+    dir: PathBuf,
+    form: DirectoryForm,
+    tree: &Path,
+    rules: &Rules,
+) -> Result<Unpacked, ImageFault> {
+    let (reader, writer) = std::io::pipe().map_err(ImageFault::io("create a pipe"))?;
     let name = dir.display().to_string();
     let thread = std::thread::Builder::new().name("image-walk".to_owned());
-    let walker =
-        thread.spawn(move || walk::write_tar(&dir, form, writer)).map_err(Fault::io("start a thread"))?;
+    let walker = thread
+        .spawn(move || walk::write_tar(&dir, form, writer))
+        .map_err(ImageFault::io("start a thread"))?;
     let unpacked = unpack(reader, tree, rules);
-    let walked = walker.join().map_err(|_| Fault::refused(format!("{name} cannot be read")))?;
+    let walked = walker.join().map_err(|_| ImageFault::refused(format!("{name} cannot be read")))?;
     // An error of the reader closes the pipe and fails the writer too: the reader's error is the cause.
     let unpacked = unpacked?;
-    walked.map_err(Fault::io(format!("read {name}")))?;
+    walked.map_err(ImageFault::io(format!("read {name}")))?;
     Ok(unpacked)
 }
 
@@ -86,10 +96,15 @@ mod tests {
     use rustix::fs::{XattrFlags, getxattr, setxattr};
 
     use super::*;
-    use crate::limits::{Budget, Limits};
+    use crate::limits::{Budget, ImageLimits};
 
-    fn copy(dir: &Path, form: Form, into: &Path, whiteouts: Whiteouts) -> Result<Unpacked, Fault> {
-        let budget = Arc::new(Budget::new(Limits::default()));
+    fn copy(
+        dir: &Path,
+        form: DirectoryForm,
+        into: &Path,
+        whiteouts: Whiteouts,
+    ) -> Result<Unpacked, ImageFault> {
+        let budget = Arc::new(Budget::new(ImageLimits::default()));
         copy_dir(dir.to_path_buf(), form, into, &Rules { whiteouts, budget, cancelled: Arc::default() })
     }
 
@@ -108,7 +123,7 @@ mod tests {
         std::fs::hard_link(upper.join("gone"), upper.join("opaque/gone")).unwrap();
         setxattr(upper.join("opaque"), "trusted.overlay.opaque", b"y", XattrFlags::empty()).unwrap();
         setxattr(upper.join("opaque"), "trusted.overlay.redirect", b"/etc", XattrFlags::empty()).unwrap();
-        let copied = copy(&upper, Form::Upper, &first, Whiteouts::Honour).unwrap();
+        let copied = copy(&upper, DirectoryForm::Upper, &first, Whiteouts::Honour).unwrap();
         for gone in ["gone", "opaque/gone"] {
             assert_eq!(first.join(gone).symlink_metadata().unwrap().rdev(), 0);
         }
@@ -116,8 +131,9 @@ mod tests {
         assert_eq!(getxattr(first.join("opaque"), "trusted.overlay.opaque", &mut value[..]), Ok(1));
         assert!(getxattr(first.join("opaque"), "trusted.overlay.redirect", &mut value[..]).is_err());
         // A layer has the form of an upper directory: a copy of it is identical.
-        assert_eq!(copy(&first, Form::Upper, &second, Whiteouts::Honour).unwrap(), copied);
-        let refused = copy(&upper, Form::Root, &dir.path().join("second"), Whiteouts::Refuse).unwrap_err();
+        assert_eq!(copy(&first, DirectoryForm::Upper, &second, Whiteouts::Honour).unwrap(), copied);
+        let refused =
+            copy(&upper, DirectoryForm::Root, &dir.path().join("second"), Whiteouts::Refuse).unwrap_err();
         assert!(refused.to_string().contains("is a device"), "{refused}");
     }
 }

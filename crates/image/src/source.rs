@@ -9,7 +9,7 @@ use crate::error::ImageError;
 
 /// One source of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ImageSource {
     /// An image in an OCI registry.
     Registry { reference: String },
     /// A directory in the OCI image layout.
@@ -35,11 +35,11 @@ pub enum LayoutSelect {
 const SOURCE_CHARS: usize = 4_096;
 const PACKAGES: usize = 256;
 
-impl FromStr for Source {
+impl FromStr for ImageSource {
     type Err = ImageError;
 
     fn from_str(text: &str) -> Result<Self, ImageError> {
-        let parsed: Result<Source, Malformed> = if text.len() > SOURCE_CHARS {
+        let parsed: Result<ImageSource, Malformed> = if text.len() > SOURCE_CHARS {
             Err(format!("it is longer than {SOURCE_CHARS} bytes").into())
         } else if text.contains(|c: char| c.is_control()) {
             Err("it has a control character".into())
@@ -62,7 +62,7 @@ impl FromStr for Source {
 /// Why a text is not a source.
 type Malformed = Box<dyn Error + Send + Sync>;
 
-fn layout(rest: &str) -> Result<Source, Malformed> {
+fn layout(rest: &str) -> Result<ImageSource, Malformed> {
     let (dir, select) = match rest.rsplit_once('@') {
         Some((dir, digest)) if is_sha256(digest) => (dir, LayoutSelect::Digest(digest.to_owned())),
         Some((_, digest)) if digest.starts_with("sha256:") => {
@@ -80,17 +80,17 @@ fn layout(rest: &str) -> Result<Source, Malformed> {
     if dir.is_empty() {
         return Err("oci-layout: needs a directory".into());
     }
-    Ok(Source::OciLayout { dir: PathBuf::from(dir), select })
+    Ok(ImageSource::OciLayout { dir: PathBuf::from(dir), select })
 }
 
-fn rootfs(rest: &str) -> Result<Source, Malformed> {
+fn rootfs(rest: &str) -> Result<ImageSource, Malformed> {
     if rest.is_empty() {
         return Err("rootfs: needs the path of a tar or a directory".into());
     }
-    Ok(Source::Rootfs { path: PathBuf::from(rest) })
+    Ok(ImageSource::Rootfs { path: PathBuf::from(rest) })
 }
 
-fn debian(rest: &str) -> Result<Source, Malformed> {
+fn debian(rest: &str) -> Result<ImageSource, Malformed> {
     let mut parts = rest.split('+');
     let suite = parts.next().unwrap_or_default();
     if !is_word(suite, "-.") {
@@ -106,7 +106,7 @@ fn debian(rest: &str) -> Result<Source, Malformed> {
             bad.escape_debug()
         )
         .into()),
-        None => Ok(Source::Debian { suite: suite.to_owned(), packages }),
+        None => Ok(ImageSource::Debian { suite: suite.to_owned(), packages }),
     }
 }
 
@@ -117,7 +117,7 @@ fn is_word(text: &str, more: &str) -> bool {
     text.len() <= 100 && text.starts_with(is_plain) && text.chars().all(|c| is_plain(c) || more.contains(c))
 }
 
-fn registry(text: &str) -> Result<Source, Malformed> {
+fn registry(text: &str) -> Result<ImageSource, Malformed> {
     // With a default registry, a misspelt prefix would become a lookup in that registry.
     let host = text.split_once('/').map(|(host, _)| host);
     if !host.is_some_and(|host| host == "localhost" || host.contains(['.', ':'])) {
@@ -129,7 +129,7 @@ fn registry(text: &str) -> Result<Source, Malformed> {
     {
         return Err(format!("'{}' is not sha256: and 64 hexadecimal digits", digest.escape_debug()).into());
     }
-    Ok(Source::Registry { reference: text.to_owned() })
+    Ok(ImageSource::Registry { reference: text.to_owned() })
 }
 
 /// Whether this is `sha256:` and 64 lower-case hexadecimal digits, the only form used in paths and URLs.
@@ -141,7 +141,7 @@ pub(crate) fn is_hex64(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ImageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Registry { reference } => f.write_str(reference),
@@ -181,7 +181,7 @@ mod tests {
             "debian:bookworm",
             "debian:bookworm+git+python3-venv",
         ] {
-            assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ImageSource>().unwrap().to_string(), text);
         }
     }
 
@@ -205,7 +205,7 @@ mod tests {
             "quay.io/UPPER",
             "rootfs:/a\nb",
         ] {
-            let refused = text.parse::<Source>().expect_err(text).to_string();
+            let refused = text.parse::<ImageSource>().expect_err(text).to_string();
             assert!(refused.contains("debian:SUITE"), "{refused}");
         }
     }

@@ -22,7 +22,7 @@ use std::time::SystemTime;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use tempfile::TempDir;
 
-pub(crate) use record::Record;
+pub(crate) use record::ImageRecord;
 
 use crate::client::Audience;
 use crate::source::is_hex64;
@@ -101,16 +101,16 @@ impl Store {
         Ok(rustix::fs::fsync(&layers)?)
     }
 
-    pub(crate) fn write_record(&self, record: &Record) -> io::Result<()> {
+    pub(crate) fn write_record(&self, record: &ImageRecord) -> io::Result<()> {
         self.write_json(&self.record_path(&record.name), record)
     }
 
     /// All readable records whose layers exist. Others are logged and ignored.
-    pub(crate) fn records(&self) -> io::Result<Vec<Record>> {
+    pub(crate) fn records(&self) -> io::Result<Vec<ImageRecord>> {
         let mut records = Vec::new();
         for entry in std::fs::read_dir(self.root.join("images"))? {
             let path = entry?.path();
-            match read_json::<Record>(&path) {
+            match read_json::<ImageRecord>(&path) {
                 Ok(record) if self.record_path(&record.name) != path => {
                     tracing::warn!(path = %path.display(), name = %record.name, "image record ignored: its file name is that of another image");
                 }
@@ -128,12 +128,12 @@ impl Store {
 
     /// The layers that a pull for this audience may use without receiving them.
     pub(crate) fn layers_for(&self, audience: &Audience) -> io::Result<HashSet<String>> {
-        let is_for = |record: &Record| record.audience.as_ref().is_some_and(|of| of.includes(audience));
+        let is_for = |record: &ImageRecord| record.audience.as_ref().is_some_and(|of| of.includes(audience));
         Ok(self.records()?.into_iter().filter(is_for).flat_map(|record| record.layers).collect())
     }
 
-    pub(crate) fn record(&self, name: &str) -> Option<Record> {
-        let record = read_json::<Record>(&self.record_path(name)).ok()?;
+    pub(crate) fn record(&self, name: &str) -> Option<ImageRecord> {
+        let record = read_json::<ImageRecord>(&self.record_path(name)).ok()?;
         (record.name == name && record.layers.iter().all(|id| self.has_layer(id))).then_some(record)
     }
 

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use launcher::{MountFlags, Plan, Source};
+use launcher::{ContainerPlan, MountFlags, MountSource};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::devices;
-use crate::failure::{Failure, failed};
+use crate::failure::{StepFailure, failed};
 use crate::mounts::{KERNEL_VIEW, attributes};
 
 /// What the container gets from the host.
@@ -23,16 +23,16 @@ pub struct HostFiles {
 }
 
 impl HostFiles {
-    pub fn of(plan: &Plan) -> Result<Self, Failure> {
+    pub fn of(plan: &ContainerPlan) -> Result<Self, StepFailure> {
         let mut sources = Vec::with_capacity(plan.mounts.len());
         for mount in &plan.mounts {
             let step = || format!("prepare {}", mount.target.display());
             sources.push(match &mount.source {
-                Source::New { .. } | Source::Sys => None,
-                Source::Devices { parameters, nodes } => Some(
+                MountSource::New { .. } | MountSource::Sys => None,
+                MountSource::Devices { parameters, nodes } => Some(
                     devices::create(plan.uid_base, parameters, nodes, mount.flags).map_err(failed(step()))?,
                 ),
-                Source::Bind(path) => Some(hold_mount(path, mount.flags).map_err(failed(step()))?),
+                MountSource::Bind(path) => Some(hold_mount(path, mount.flags).map_err(failed(step()))?),
             });
         }
         let (mut tasks, mut cgroups) = (Vec::new(), Vec::new());

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use launcher::{Plan, Report, Source, receive, send};
+use launcher::{ContainerPlan, MountSource, Report, receive, send};
 use rootfs::Attributes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, StatVfsMountFlags};
@@ -18,10 +18,10 @@ use rustix::thread::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, failed};
+use crate::failure::{StepFailure, failed};
 use crate::host_files::HostFiles;
 use crate::mounts::{KERNEL_VIEW, attach_over, attributes, create, name_of};
-use crate::place::{self, Kind};
+use crate::place::{self, MountPointKind};
 use crate::sys;
 
 /// What the launcher tells the first process. Not a unit struct: an empty message looks like the end of the socket.
@@ -41,7 +41,7 @@ const SPARE: i32 = 10;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// All steps. A failure is reported to the launcher.
-pub fn run(first: Waiting) -> ! {
+pub fn run(first: WaitingProcess) -> ! {
     let control = first.control.try_clone();
     let failure = match first.wait().and_then(become_agent) {
         Ok(never) => match never {},
@@ -59,21 +59,21 @@ pub fn run(first: Waiting) -> ! {
     unsafe { libc::_exit(1) }
 }
 
-fn become_agent(released: Released) -> Result<std::convert::Infallible, Failure> {
+fn become_agent(released: Released) -> Result<std::convert::Infallible, StepFailure> {
     released.unshare()?.mount()?.hide()?.pivot()?.seal()?.execute()
 }
 
 /// The first process, without ids of its own yet.
-pub struct Waiting {
+pub struct WaitingProcess {
     pub control: OwnedFd,
-    pub plan: Plan,
+    pub plan: ContainerPlan,
     pub listener: OwnedFd,
     pub host_files: HostFiles,
 }
 
-impl Waiting {
+impl WaitingProcess {
     /// Enters the cgroups and waits until the root file system is complete; then becomes the container's root.
-    fn wait(self) -> Result<Released, Failure> {
+    fn wait(self) -> Result<Released, StepFailure> {
         self.die_with_launcher()?;
         for tasks in &self.host_files.tasks {
             // 0 stands for the writing process. The kernel asks for the rights of the launcher, which has opened the file.
@@ -88,7 +88,7 @@ impl Waiting {
     }
 
     /// Half-built containers end with the launcher.
-    fn die_with_launcher(&self) -> Result<(), Failure> {
+    fn die_with_launcher(&self) -> Result<(), StepFailure> {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed("watch the launcher"))?;
         // If the launcher died before the line above, the signal never comes, but the other end of the control is closed.
         let mut control = [PollFd::new(&self.control, PollFlags::empty())];
@@ -101,10 +101,10 @@ impl Waiting {
 }
 
 /// The root of the container's user namespace.
-struct Released(Waiting);
+struct Released(WaitingProcess);
 
 impl Released {
-    fn unshare(self) -> Result<Unshared, Failure> {
+    fn unshare(self) -> Result<Unshared, StepFailure> {
         // SAFETY: there is one thread, and descriptors stay shared with nobody.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWCGROUP | UnshareFlags::NEWIPC) }
             .map_err(failed("leave the launcher's namespaces"))?;
@@ -121,24 +121,24 @@ impl Released {
 }
 
 /// The process has namespaces of its own; all mounts of the launcher are locked in it.
-struct Unshared(Waiting);
+struct Unshared(WaitingProcess);
 
 impl Unshared {
-    fn mount(self) -> Result<Mounted, Failure> {
-        let Waiting { plan, host_files, .. } = &self.0;
+    fn mount(self) -> Result<Mounted, StepFailure> {
+        let WaitingProcess { plan, host_files, .. } = &self.0;
         // A locked mount cannot become the root; a copy of it can.
         let root = copy(CWD, "rootfs").map_err(failed("copy the root"))?;
         rootfs::attach(&root, Path::new("rootfs")).map_err(failed("attach the root"))?;
         for (mount, source) in plan.mounts.iter().zip(&host_files.sources) {
             let step = || format!("mount {}", mount.target.display());
-            if mount.source == Source::Sys {
+            if mount.source == MountSource::Sys {
                 mount_sys(&root, &mount.target).map_err(failed(step()))?;
                 continue;
             }
             let created;
             let tree = match (source, &mount.source) {
                 (Some(source), _) => source,
-                (None, Source::New { kind, name, parameters }) => {
+                (None, MountSource::New { kind, name, parameters }) => {
                     let cloexec = FsMountFlags::FSMOUNT_CLOEXEC;
                     created = create(name_of(*kind), name, parameters, mount.flags, cloexec)
                         .map_err(failed(step()))?;
@@ -156,7 +156,7 @@ impl Unshared {
         }
         for (target, tree) in &host_files.cgroups {
             let step = || format!("mount {}", target.display());
-            let place = place::ensure(&root, target, Kind::Directory).map_err(failed(step()))?;
+            let place = place::ensure(&root, target, MountPointKind::Directory).map_err(failed(step()))?;
             attach_over(tree, &place).map_err(failed(step()))?;
         }
         Ok(Mounted { waiting: self.0, root })
@@ -170,10 +170,12 @@ fn mount_sys(root: &OwnedFd, target: &Path) -> std::io::Result<()> {
     rootfs::attach(&whole, Path::new(rootfs::WHOLE_SYS))?;
     let base = copy(CWD, rootfs::SYS)?;
     rootfs::set_attributes(&base, attributes(KERNEL_VIEW))?;
-    attach_over(&base, &place::ensure(root, target, Kind::Directory)?)?;
+    attach_over(&base, &place::ensure(root, target, MountPointKind::Directory)?)?;
     for part in rootfs::SYS_PARTS {
         match copy(CWD, Path::new(rootfs::WHOLE_SYS).join(part)) {
-            Ok(tree) => attach_over(&tree, &place::ensure(root, &target.join(part), Kind::Directory)?)?,
+            Ok(tree) => {
+                attach_over(&tree, &place::ensure(root, &target.join(part), MountPointKind::Directory)?)?
+            }
             // This kernel does not have it.
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
@@ -195,19 +197,19 @@ fn cover_by(cover: &str, place: &OwnedFd, attributes: Attributes) -> std::io::Re
 
 /// All mounts are in place.
 struct Mounted {
-    waiting: Waiting,
+    waiting: WaitingProcess,
     root: OwnedFd,
 }
 
 impl Mounted {
     /// Masks paths, replaces files, and makes other paths read-only.
-    fn hide(self) -> Result<Hidden, Failure> {
+    fn hide(self) -> Result<Hidden, StepFailure> {
         for path in &self.waiting.plan.masked {
             let step = || format!("mask {}", path.display());
             let Some(place) = place::find(&self.root, path).map_err(failed(step()))? else { continue };
             let cover = match place::kind_of(&place).map_err(failed(step()))? {
-                Kind::Directory => rootfs::EMPTY_DIR,
-                Kind::File => rootfs::EMPTY_FILE,
+                MountPointKind::Directory => rootfs::EMPTY_DIR,
+                MountPointKind::File => rootfs::EMPTY_FILE,
             };
             cover_by(cover, &place, Attributes::READ_ONLY).map_err(failed(step()))?;
         }
@@ -238,7 +240,7 @@ impl Mounted {
     }
 
     /// Mounts a file of the small file system over one inside, if it exists.
-    fn replace(&self, path: &Path, cover: &str, attributes: Attributes) -> Result<(), Failure> {
+    fn replace(&self, path: &Path, cover: &str, attributes: Attributes) -> Result<(), StepFailure> {
         let step = || format!("replace {}", path.display());
         match place::find(&self.root, path).map_err(failed(step()))? {
             Some(place) => cover_by(cover, &place, attributes).map_err(failed(step())),
@@ -249,13 +251,13 @@ impl Mounted {
 
 /// What must not be seen or written is covered.
 struct Hidden {
-    waiting: Waiting,
+    waiting: WaitingProcess,
     root: OwnedFd,
 }
 
 impl Hidden {
     /// Makes the new root the root, and leaves no way back to the old one.
-    fn pivot(self) -> Result<Pivoted, Failure> {
+    fn pivot(self) -> Result<Pivoted, StepFailure> {
         rustix::process::fchdir(&self.root).map_err(failed("enter the root"))?;
         pivot_root(".", ".").map_err(failed("change the root"))?;
         unmount(".", UnmountFlags::DETACH).map_err(failed("leave the old root"))?;
@@ -270,12 +272,12 @@ impl Hidden {
 }
 
 /// The process sees only the container's files. It has open descriptors of the host still.
-struct Pivoted(Waiting);
+struct Pivoted(WaitingProcess);
 
 impl Pivoted {
     /// Closes every descriptor but those of the agent.
-    fn seal(self) -> Result<Sealed, Failure> {
-        let Waiting { control, plan, listener, host_files } = self.0;
+    fn seal(self) -> Result<Sealed, StepFailure> {
+        let WaitingProcess { control, plan, listener, host_files } = self.0;
         let step = || failed::<std::io::Error>("close the descriptors of the host");
         send(&control, &Report::Done, &[]).map_err(step())?;
         // First out of the way of the numbers that they will get.
@@ -301,11 +303,11 @@ impl Pivoted {
 }
 
 /// The process has the descriptors of the agent only.
-struct Sealed(Plan);
+struct Sealed(ContainerPlan);
 
 impl Sealed {
     /// Gives up all rights that the agent does not need, and becomes the agent.
-    fn execute(self) -> Result<std::convert::Infallible, Failure> {
+    fn execute(self) -> Result<std::convert::Infallible, StepFailure> {
         let Self(plan) = self;
         let command: Result<Vec<CString>, _> =
             plan.command.iter().map(|word| CString::new(word.as_bytes())).collect();

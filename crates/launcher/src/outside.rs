@@ -2,15 +2,15 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use launcher::{Layer, Plan, Report, receive, send};
+use launcher::{ContainerPlan, Layer, Report, receive, send};
 use rootfs::{UserNamespace, leave_host_namespace, reset_oom_score};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::failure::{Failure, failed};
+use crate::failure::{StepFailure, failed};
 use crate::host_files::HostFiles;
-use crate::inside::{self, Waiting};
+use crate::inside::{self, WaitingProcess};
 use crate::sys::{self, Side, fork_into};
 
 /// The namespaces of the first process. It creates the others itself: what they contain then belongs to its root.
@@ -18,7 +18,7 @@ const NAMESPACES: libc::c_int =
     libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWUTS;
 
 /// The daemon's socket, which is the standard input.
-pub fn socket() -> Result<OwnedFd, Failure> {
+pub fn socket() -> Result<OwnedFd, StepFailure> {
     let socket = rustix::io::dup(rustix::stdio::stdin()).map_err(failed("open the standard input"))?;
     let kind = sockopt::socket_type(&socket).map_err(failed("the standard input is not its socket"))?;
     if kind != SocketType::SEQPACKET {
@@ -28,14 +28,14 @@ pub fn socket() -> Result<OwnedFd, Failure> {
 }
 
 /// All steps. Returns the container's root, as a mount of its own.
-pub fn launch(socket: &OwnedFd) -> Result<OwnedFd, Failure> {
+pub fn launch(socket: &OwnedFd) -> Result<OwnedFd, StepFailure> {
     Connected::receive(socket)?.leave_mounts()?.fork()?.map_ids()?.assemble()?.release()
 }
 
 /// The launcher has its plan.
 struct Connected<'a> {
     socket: &'a OwnedFd,
-    plan: Plan,
+    plan: ContainerPlan,
     disk: OwnedFd,
     listener: OwnedFd,
     snapshots: Vec<OwnedFd>,
@@ -43,12 +43,12 @@ struct Connected<'a> {
 }
 
 impl<'a> Connected<'a> {
-    fn receive(socket: &'a OwnedFd) -> Result<Self, Failure> {
+    fn receive(socket: &'a OwnedFd) -> Result<Self, StepFailure> {
         // A launcher that outlived its daemon could create a sandbox that the next daemon has removed already.
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed("watch the daemon"))?;
         let no_plan = || failed("receive the plan")(rustix::io::Errno::PROTO);
         let (plan, files) =
-            receive::<Plan>(socket).map_err(failed("receive the plan"))?.ok_or_else(no_plan)?;
+            receive::<ContainerPlan>(socket).map_err(failed("receive the plan"))?.ok_or_else(no_plan)?;
         if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(plan.daemon) {
             return Err(failed("find the daemon")(rustix::io::Errno::SRCH));
         }
@@ -63,7 +63,7 @@ impl<'a> Connected<'a> {
     }
 
     /// Leaves the host's mounts, and opens all files that the container gets from the host.
-    fn leave_mounts(self) -> Result<PrivateMounts<'a>, Failure> {
+    fn leave_mounts(self) -> Result<PrivateMounts<'a>, StepFailure> {
         leave_host_namespace().map_err(failed("leave the host's mount namespace"))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
         rootfs::prepare(&self.plan.place, self.plan.layers.len())?;
@@ -83,7 +83,7 @@ struct PrivateMounts<'a> {
 }
 
 impl<'a> PrivateMounts<'a> {
-    fn fork(self) -> Result<Forked<'a>, Failure> {
+    fn fork(self) -> Result<Forked<'a>, StepFailure> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(failed("make a socket"))?;
@@ -97,7 +97,7 @@ impl<'a> PrivateMounts<'a> {
         match fork_into(NAMESPACES, cgroup, plan.uid_base).map_err(failed("create the namespaces"))? {
             Side::Child => {
                 drop((ours, disk, snapshots));
-                inside::run(Waiting { control: theirs, plan, listener, host_files: self.host_files })
+                inside::run(WaitingProcess { control: theirs, plan, listener, host_files: self.host_files })
             }
             Side::Parent(pid) => Ok(Forked { socket, plan, disk, snapshots, pid, control: ours }),
         }
@@ -107,7 +107,7 @@ impl<'a> PrivateMounts<'a> {
 /// The first process exists and waits. It dies with the launcher.
 struct Forked<'a> {
     socket: &'a OwnedFd,
-    plan: Plan,
+    plan: ContainerPlan,
     disk: OwnedFd,
     snapshots: Vec<OwnedFd>,
     pid: i32,
@@ -115,7 +115,7 @@ struct Forked<'a> {
 }
 
 impl<'a> Forked<'a> {
-    fn map_ids(self) -> Result<Mapped<'a>, Failure> {
+    fn map_ids(self) -> Result<Mapped<'a>, StepFailure> {
         UserNamespace::map(self.pid, self.plan.uid_base).map_err(failed("map the user ids"))?;
         rootfs::hide_host_counters(self.pid).map_err(failed("hide the host's counters"))?;
         let users = UserNamespace::of(self.pid).map_err(failed("open the user namespace"))?;
@@ -136,7 +136,7 @@ struct Mapped<'a> {
 }
 
 impl Mapped<'_> {
-    fn assemble(self) -> Result<Assembled, Failure> {
+    fn assemble(self) -> Result<Assembled, StepFailure> {
         let Forked { plan, disk, snapshots, .. } = &self.forked;
         let mut snapshots = snapshots.iter();
         let layers = plan.layers.iter().filter_map(|layer| match layer {
@@ -157,14 +157,14 @@ struct Assembled {
 
 impl Assembled {
     /// Lets the first process go on, and waits until it has executed the agent or failed.
-    fn release(self) -> Result<OwnedFd, Failure> {
+    fn release(self) -> Result<OwnedFd, StepFailure> {
         let Self { control, root } = self;
         send(&control, &inside::Order::RootReady, &[]).map_err(failed("release the first process"))?;
         let mut is_pivoted = false;
         loop {
             match receive::<Report>(&control).map_err(failed("hear from the first process"))? {
                 Some((Report::Done, _)) => is_pivoted = true,
-                Some((Report::Failed { step, error }, _)) => return Err(Failure { step, error }),
+                Some((Report::Failed { step, error }, _)) => return Err(StepFailure { step, error }),
                 // The descriptor closes when the process executes the agent.
                 None if is_pivoted => return Ok(root),
                 _ => return Err(failed("run the first process, which ended")(rustix::io::Errno::SRCH)),

@@ -11,14 +11,18 @@ use rustix::io::Errno;
 
 /// What a mount covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MountPointKind {
     Directory,
     File,
 }
 
-pub fn kind_of(file: &OwnedFd) -> Result<Kind, Errno> {
+pub fn kind_of(file: &OwnedFd) -> Result<MountPointKind, Errno> {
     let mode = rustix::fs::fstat(file)?.st_mode;
-    Ok(if FileType::from_raw_mode(mode) == FileType::Directory { Kind::Directory } else { Kind::File })
+    Ok(if FileType::from_raw_mode(mode) == FileType::Directory {
+        MountPointKind::Directory
+    } else {
+        MountPointKind::File
+    })
 }
 
 /// The file at an absolute path inside; `None` if there is none.
@@ -31,19 +35,19 @@ pub fn find(root: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, Errno> {
 }
 
 /// As [`find`], but creates what is missing. A link or another file in the place of a wanted file is replaced.
-pub fn ensure(root: &OwnedFd, path: &Path, kind: Kind) -> Result<OwnedFd, Errno> {
+pub fn ensure(root: &OwnedFd, path: &Path, kind: MountPointKind) -> Result<OwnedFd, Errno> {
     match open(root, path, OFlags::PATH) {
         Ok(found) if kind_of(&found)? == kind => return Ok(found),
-        Ok(_) if kind == Kind::Directory => return Err(Errno::NOTDIR),
+        Ok(_) if kind == MountPointKind::Directory => return Err(Errno::NOTDIR),
         Ok(_) => return Err(Errno::ISDIR),
         Err(Errno::NOENT) => {}
         // The last part is a symbolic link, which is removed below, or another one is, which is not allowed.
-        Err(Errno::LOOP) if kind == Kind::File => {}
+        Err(Errno::LOOP) if kind == MountPointKind::File => {}
         Err(error) => return Err(error),
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
-    let parent = ensure(root, parent, Kind::Directory)?;
-    if kind == Kind::Directory {
+    let parent = ensure(root, parent, MountPointKind::Directory)?;
+    if kind == MountPointKind::Directory {
         mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o755))?;
     } else {
         match unlinkat(parent.as_fd(), name, AtFlags::empty()) {
@@ -59,7 +63,7 @@ pub fn ensure(root: &OwnedFd, path: &Path, kind: Kind) -> Result<OwnedFd, Errno>
 /// Creates a symbolic link unless there is a file.
 pub fn link(root: &OwnedFd, path: &Path, target: &Path) -> Result<(), Errno> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
-    let parent = ensure(root, parent, Kind::Directory)?;
+    let parent = ensure(root, parent, MountPointKind::Directory)?;
     match symlinkat(target, parent.as_fd(), name) {
         Err(Errno::EXIST) => Ok(()),
         done => done,
@@ -88,12 +92,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = root(dir.path());
         assert!(find(&root, Path::new("/a/b")).unwrap().is_none());
-        let made = ensure(&root, Path::new("/a/b"), Kind::Directory).unwrap();
-        assert_eq!(kind_of(&made), Ok(Kind::Directory));
-        ensure(&root, Path::new("/a/file"), Kind::File).unwrap();
+        let made = ensure(&root, Path::new("/a/b"), MountPointKind::Directory).unwrap();
+        assert_eq!(kind_of(&made), Ok(MountPointKind::Directory));
+        ensure(&root, Path::new("/a/file"), MountPointKind::File).unwrap();
         assert!(dir.path().join("a/file").is_file() && dir.path().join("a/b").is_dir());
-        assert_eq!(ensure(&root, Path::new("/a/file"), Kind::Directory).err(), Some(Errno::NOTDIR));
-        assert_eq!(ensure(&root, Path::new("/a/b"), Kind::File).err(), Some(Errno::ISDIR));
+        assert_eq!(ensure(&root, Path::new("/a/file"), MountPointKind::Directory).err(), Some(Errno::NOTDIR));
+        assert_eq!(ensure(&root, Path::new("/a/b"), MountPointKind::File).err(), Some(Errno::ISDIR));
     }
 
     #[test]
@@ -103,7 +107,11 @@ mod tests {
         symlink(outside.path(), dir.path().join("proc")).unwrap();
         symlink("..", dir.path().join("up")).unwrap();
         for path in ["/proc", "/proc/sys", "/up", "/up/x"] {
-            assert_eq!(ensure(&root, Path::new(path), Kind::Directory).err(), Some(Errno::LOOP), "{path}");
+            assert_eq!(
+                ensure(&root, Path::new(path), MountPointKind::Directory).err(),
+                Some(Errno::LOOP),
+                "{path}"
+            );
         }
         assert_eq!(find(&root, Path::new("/proc/sys")).err(), Some(Errno::LOOP));
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
@@ -116,8 +124,8 @@ mod tests {
         std::fs::create_dir(dir.path().join("etc")).unwrap();
         let target = outside.path().join("resolv.conf");
         symlink(&target, dir.path().join("etc/resolv.conf")).unwrap();
-        let place = ensure(&root, Path::new("/etc/resolv.conf"), Kind::File).unwrap();
-        assert_eq!(kind_of(&place), Ok(Kind::File));
+        let place = ensure(&root, Path::new("/etc/resolv.conf"), MountPointKind::File).unwrap();
+        assert_eq!(kind_of(&place), Ok(MountPointKind::File));
         assert!(!target.exists() && !dir.path().join("etc/resolv.conf").is_symlink());
     }
 }

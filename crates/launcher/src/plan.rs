@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A container to build. The files that come with it are, in this order: the disk as a detached mount, the listening socket of
 /// the agent, the disks of snapshots among the layers as detached mounts, and the directory of the cgroup under cgroup v2.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct ContainerPlan {
     /// The daemon's pid. The launcher ends if this is not its parent.
     pub daemon: i32,
     /// An empty directory. The launcher mounts over it in a mount namespace of its own.
@@ -61,13 +61,13 @@ pub struct CgroupEntry {
 /// A mount inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    pub source: Source,
+    pub source: MountSource,
     pub target: PathBuf,
     pub flags: MountFlags,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Source {
+pub enum MountSource {
     /// A new file system with these parameters.
     New { kind: FileSystem, name: String, parameters: Vec<(String, Option<String>)> },
     /// A file or directory of the host.

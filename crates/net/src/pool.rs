@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
 use netlink::links;
-use netlink::routes::{self, Route};
+use netlink::routes::{self, RouteEntry};
 use netlink::{RouteSocket, is_present};
 use serde::{Deserialize, Serialize};
 
@@ -46,8 +46,8 @@ pub fn claim(socket: &RouteSocket, settings: &HostSettings) -> Result<Claim, Net
     let ours: Vec<u32> =
         links.iter().filter(|link| link.name.starts_with(&scope.links())).map(|link| link.index).collect();
     let has = links::addresses(socket, gateway).map_err(fault)?;
-    let routes: Vec<Route> = routes::all(socket).map_err(fault)?;
-    let foreign: Vec<Route> =
+    let routes: Vec<RouteEntry> = routes::all(socket).map_err(fault)?;
+    let foreign: Vec<RouteEntry> =
         routes.into_iter().filter(|route| route.link.is_none_or(|link| !ours.contains(&link))).collect();
     let current = stored_claim.map(|known| Block(known.pool)).filter(|block| has.contains(&block.gateway()));
     let requested = match settings.pool {
@@ -65,7 +65,7 @@ pub fn claim(socket: &RouteSocket, settings: &HostSettings) -> Result<Claim, Net
             ),
         ));
     }
-    let others: Vec<Route> = match current {
+    let others: Vec<RouteEntry> = match current {
         Some(current) => {
             foreign.into_iter().filter(|route| !route.is_ours || route.range != current.0).collect()
         }
@@ -96,7 +96,7 @@ fn configured(
     block: Block,
     current: Option<Block>,
     slots: u32,
-    others: &[Route],
+    others: &[RouteEntry],
     names: impl Fn(u32) -> Option<String>,
 ) -> Result<Block, NetError> {
     if !block.holds(slots) {
@@ -131,7 +131,7 @@ fn automatic(
     socket: &RouteSocket,
     current: Option<Block>,
     settings: &HostSettings,
-    others: &[Route],
+    others: &[RouteEntry],
 ) -> Result<Block, NetError> {
     let stored_claim = stored_claim(&settings.data_dir).map(|known| Block(known.pool));
     let fresh = candidates(hash(&settings.data_dir), settings.slots).map(Block);
@@ -157,7 +157,7 @@ fn automatic(
 }
 
 /// The route that a block overlaps. The default route overlaps every block and does not count.
-pub fn overlapping(block: Ipv4Net, routes: &[Route]) -> Option<&Route> {
+pub fn overlapping(block: Ipv4Net, routes: &[RouteEntry]) -> Option<&RouteEntry> {
     routes.iter().find(|route| {
         route.range.prefix_len() > 0 && (route.range.contains(&block) || block.contains(&route.range))
     })

@@ -17,7 +17,7 @@ const PROTOCOL: RouteProtocol = RouteProtocol::Other(83);
 
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
+pub struct RouteEntry {
     pub range: Ipv4Net,
     pub link: Option<u32>,
     pub is_ours: bool,
@@ -36,14 +36,14 @@ fn message(range: Ipv4Net, kind: RouteType) -> RouteMessage {
     message
 }
 
-pub fn all(socket: &RouteSocket) -> io::Result<Vec<Route>> {
+pub fn all(socket: &RouteSocket) -> io::Result<Vec<RouteEntry>> {
     let mut question = RouteMessage::default();
     question.header.address_family = AddressFamily::Inet;
     let found = socket.dump(RouteNetlinkMessage::GetRoute(question))?;
     Ok(found.into_iter().filter_map(read).collect())
 }
 
-fn read(message: RouteNetlinkMessage) -> Option<Route> {
+fn read(message: RouteNetlinkMessage) -> Option<RouteEntry> {
     let RouteNetlinkMessage::NewRoute(message) = message else { return None };
     let (mut address, mut link) = (Ipv4Addr::UNSPECIFIED, None);
     for attribute in &message.attributes {
@@ -54,7 +54,7 @@ fn read(message: RouteNetlinkMessage) -> Option<Route> {
         }
     }
     let range = Ipv4Net::new(address, message.header.destination_prefix_length).ok()?;
-    Some(Route { range, link, is_ours: message.header.protocol == PROTOCOL })
+    Some(RouteEntry { range, link, is_ours: message.header.protocol == PROTOCOL })
 }
 
 /// Claims a block by a blackhole route, which also drops packets to unused addresses. Fails with `AlreadyExists` if it is

@@ -16,10 +16,10 @@ pub const DATAGRAM_BYTES: usize = 64 * 1024;
 /// A socket to the network namespace that it was opened in. Calls block until the kernel has answered. It is not `Sync`: one
 /// thread uses it.
 pub struct RouteSocket {
-    socket: RefCell<Inner>,
+    socket: RefCell<SocketState>,
 }
 
-struct Inner {
+struct SocketState {
     socket: Socket,
     sequence: u32,
     buffer: Vec<u8>,
@@ -29,7 +29,7 @@ impl RouteSocket {
     pub fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
-        let inner = Inner { socket, sequence: 0, buffer: Vec::new() };
+        let inner = SocketState { socket, sequence: 0, buffer: Vec::new() };
         Ok(Self { socket: RefCell::new(inner) })
     }
 
@@ -53,7 +53,7 @@ impl RouteSocket {
     }
 }
 
-impl Inner {
+impl SocketState {
     fn exchange(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();

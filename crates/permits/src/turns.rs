@@ -12,16 +12,16 @@ use tokio::sync::oneshot;
 /// A number of permits of the host.
 #[derive(Debug)]
 pub struct TurnPermits {
-    shared: Arc<Shared>,
+    shared: Arc<PermitPool>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct PermitPool {
+    state: Mutex<PoolState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct PoolState {
     free: usize,
     /// Accounts that hold permits or wait for some.
     accounts: BTreeMap<String, Account>,
@@ -37,14 +37,14 @@ struct Account {
 /// A permit of an account. Dropping it returns it.
 #[derive(Debug)]
 pub struct TurnPermit {
-    shared: Arc<Shared>,
+    shared: Arc<PermitPool>,
     account: String,
 }
 
 impl TurnPermits {
     pub fn new(count: usize) -> Self {
-        let state = State { free: count.max(1), accounts: BTreeMap::new(), turns: Turns::default() };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state) }) }
+        let state = PoolState { free: count.max(1), accounts: BTreeMap::new(), turns: Turns::default() };
+        Self { shared: Arc::new(PermitPool { state: Mutex::new(state) }) }
     }
 
     /// Waits for the turn of the account.
@@ -57,8 +57,8 @@ impl TurnPermits {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl PermitPool {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         // Every change under the lock is complete before anything can panic.
         self.state.lock().ignore_poison()
     }
@@ -73,7 +73,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl PoolState {
     /// Counts a permit for the account whose turn it is.
     fn take_next(&mut self) -> Option<(String, oneshot::Sender<TurnPermit>)> {
         if self.free == 0 {

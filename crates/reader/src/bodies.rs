@@ -14,7 +14,7 @@ use rules::{
 use serde::de::DeserializeOwned;
 
 use crate::strict::OneOrMore;
-use crate::{IgnoredFields, Parsed, Refusal, strict};
+use crate::{IgnoredFields, Parsed, RequestRefusal, strict};
 
 /// The body of an endpoint. Clients serialize the same type, and the OpenAPI document describes it.
 pub trait RequestBody: Sized {
@@ -28,13 +28,13 @@ pub trait RequestBody: Sized {
     type Validated;
 
     /// Parses the fields. What a body has beside them does not depend on rules, so this part can be repeated at any time.
-    fn parse(body: &[u8]) -> Result<Parsed<Self::Content>, Refusal>;
+    fn parse(body: &[u8]) -> Result<Parsed<Self::Content>, RequestRefusal>;
 
     /// Checks the values.
-    fn check(content: Self::Content, rules: &Self::Rules) -> Result<Self::Validated, Refusal>;
+    fn check(content: Self::Content, rules: &Self::Rules) -> Result<Self::Validated, RequestRefusal>;
 
     /// Parses and checks the body, for a caller that lists no ignored fields.
-    fn read(body: &[u8], rules: &Self::Rules) -> Result<Self::Validated, Refusal> {
+    fn read(body: &[u8], rules: &Self::Rules) -> Result<Self::Validated, RequestRefusal> {
         Self::check(Self::parse(body)?.content, rules)
     }
 }
@@ -44,11 +44,11 @@ impl RequestBody for CreateBody {
     type Rules = ConfigRules;
     type Validated = SandboxConfig;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, rules: &ConfigRules) -> Result<SandboxConfig, Refusal> {
+    fn check(content: Self, rules: &ConfigRules) -> Result<SandboxConfig, RequestRefusal> {
         rules::sandbox_config(content, rules).map_err(|error| readable(error).into())
     }
 }
@@ -59,11 +59,11 @@ impl RequestBody for CreateNetwork {
     type Rules = ConfigRules;
     type Validated = NetworkChange;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, rules: &ConfigRules) -> Result<NetworkChange, Refusal> {
+    fn check(content: Self, rules: &ConfigRules) -> Result<NetworkChange, RequestRefusal> {
         rules::network_change(content, rules).map_err(|error| readable(error).into())
     }
 }
@@ -74,11 +74,11 @@ impl RequestBody for TimeoutBody {
     type Rules = ConfigRules;
     type Validated = u64;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, rules: &ConfigRules) -> Result<u64, Refusal> {
+    fn check(content: Self, rules: &ConfigRules) -> Result<u64, RequestRefusal> {
         rules::new_timeout(content, rules).map_err(|error| readable(error).into())
     }
 }
@@ -96,7 +96,7 @@ impl RequestBody for CommandBody {
     type Validated = ValidatedCommand;
 
     /// A detached command has fields that an attached one ignores, so the body is parsed again.
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         let attached: Parsed<ExecuteBody> = strict::body(body)?;
         if attached.content.detached != Some(true) {
             return Ok(attached.map(Self::Attached));
@@ -106,7 +106,7 @@ impl RequestBody for CommandBody {
         Ok(detached.map(Self::Detached))
     }
 
-    fn check(content: Self, rules: &ExecuteRules) -> Result<ValidatedCommand, Refusal> {
+    fn check(content: Self, rules: &ExecuteRules) -> Result<ValidatedCommand, RequestRefusal> {
         let checked = match content {
             Self::Attached(command) => rules::execute_request(command, rules).map(ValidatedCommand::Attached),
             Self::Detached(command) => {
@@ -122,11 +122,11 @@ impl RequestBody for CodeBody {
     type Rules = ExecuteRules;
     type Validated = CodeRequest;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, rules: &ExecuteRules) -> Result<CodeRequest, Refusal> {
+    fn check(content: Self, rules: &ExecuteRules) -> Result<CodeRequest, RequestRefusal> {
         rules::code_request(content, rules).map_err(|error| readable(error).into())
     }
 }
@@ -136,11 +136,11 @@ impl RequestBody for CodeContextBody {
     type Rules = ();
     type Validated = Self;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, (): &()) -> Result<Self, Refusal> {
+    fn check(content: Self, (): &()) -> Result<Self, RequestRefusal> {
         rules::code_context(content).map_err(|error| readable(error).into())
     }
 }
@@ -150,11 +150,11 @@ impl RequestBody for TerminalBody {
     type Rules = ExecuteRules;
     type Validated = DetachedCommand;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, rules: &ExecuteRules) -> Result<DetachedCommand, Refusal> {
+    fn check(content: Self, rules: &ExecuteRules) -> Result<DetachedCommand, RequestRefusal> {
         rules::terminal_command(content, rules).map_err(refused)
     }
 }
@@ -165,11 +165,11 @@ impl RequestBody for SignalBody {
     /// The signal's number.
     type Validated = i32;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, (): &()) -> Result<i32, Refusal> {
+    fn check(content: Self, (): &()) -> Result<i32, RequestRefusal> {
         let Self { signal } = content;
         signal_number(&signal).ok_or_else(|| {
             let names: Vec<String> = api::SIGNALS.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -184,11 +184,11 @@ impl RequestBody for ExposeBody {
     type Rules = ();
     type Validated = ExposeRequest;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, (): &()) -> Result<ExposeRequest, Refusal> {
+    fn check(content: Self, (): &()) -> Result<ExposeRequest, RequestRefusal> {
         rules::expose_request(&content).map_err(|error| readable(error).into())
     }
 }
@@ -199,11 +199,11 @@ impl RequestBody for TokenBody {
     /// The lifetime in milliseconds.
     type Validated = u64;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, (): &()) -> Result<u64, Refusal> {
+    fn check(content: Self, (): &()) -> Result<u64, RequestRefusal> {
         rules::token_lifetime_ms(&content).map_err(|error| readable(error).into())
     }
 }
@@ -213,11 +213,11 @@ impl RequestBody for SnapshotBody {
     type Rules = ConfigRules;
     type Validated = SnapshotRequest;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, rules: &ConfigRules) -> Result<SnapshotRequest, Refusal> {
+    fn check(content: Self, rules: &ConfigRules) -> Result<SnapshotRequest, RequestRefusal> {
         rules::snapshot_request(content, rules).map_err(|error| readable(error).into())
     }
 }
@@ -227,11 +227,11 @@ impl RequestBody for TemplateBody {
     type Rules = ConfigRules;
     type Validated = TemplateRequest;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, rules: &ConfigRules) -> Result<TemplateRequest, Refusal> {
+    fn check(content: Self, rules: &ConfigRules) -> Result<TemplateRequest, RequestRefusal> {
         rules::template_request(content, rules).map_err(|error| readable(error).into())
     }
 }
@@ -242,11 +242,11 @@ impl RequestBody for RollbackBody {
     /// Not checked: a text that is not an id names no snapshot.
     type Validated = Self;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, (): &()) -> Result<Self, Refusal> {
+    fn check(content: Self, (): &()) -> Result<Self, RequestRefusal> {
         Ok(content)
     }
 }
@@ -257,11 +257,11 @@ impl RequestBody for PauseBody {
     type Rules = ();
     type Validated = Self;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         optional_body(body)
     }
 
-    fn check(content: Self, (): &()) -> Result<Self, Refusal> {
+    fn check(content: Self, (): &()) -> Result<Self, RequestRefusal> {
         Ok(content)
     }
 }
@@ -272,16 +272,16 @@ impl RequestBody for ResumeBody {
     type Rules = ();
     type Validated = Self;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         optional_body(body)
     }
 
-    fn check(content: Self, (): &()) -> Result<Self, Refusal> {
+    fn check(content: Self, (): &()) -> Result<Self, RequestRefusal> {
         Ok(content)
     }
 }
 
-fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<Parsed<T>, Refusal> {
+fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<Parsed<T>, RequestRefusal> {
     if body.trim_ascii().is_empty() {
         return Ok(Parsed { content: T::default(), ignored: IgnoredFields::default() });
     }
@@ -293,11 +293,11 @@ impl RequestBody for ForkBody {
     type Rules = ConfigRules;
     type Validated = ForkRequest;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
         strict::body(body)
     }
 
-    fn check(content: Self, rules: &ConfigRules) -> Result<ForkRequest, Refusal> {
+    fn check(content: Self, rules: &ConfigRules) -> Result<ForkRequest, RequestRefusal> {
         rules::fork_request(content, rules).map_err(|error| readable(error).into())
     }
 }
@@ -307,11 +307,11 @@ impl RequestBody for EventsBody {
     type Rules = ();
     type Validated = Vec<EventBody>;
 
-    fn parse(body: &[u8]) -> Result<Parsed<OneOrMore<EventBody>>, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<OneOrMore<EventBody>>, RequestRefusal> {
         strict::one_or_more(body, Self::MAX)
     }
 
-    fn check(content: OneOrMore<EventBody>, (): &()) -> Result<Vec<EventBody>, Refusal> {
+    fn check(content: OneOrMore<EventBody>, (): &()) -> Result<Vec<EventBody>, RequestRefusal> {
         let field: fn(usize) -> String = match content {
             OneOrMore::One(_) => |_| "data".to_owned(),
             OneOrMore::More(_) => |index| format!("[{index}].data"),
@@ -334,9 +334,9 @@ pub fn signal_number(name: &str) -> Option<i32> {
     api::SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| i32::from(*number))
 }
 
-fn refused(refusal: ExecuteRefusal) -> Refusal {
+fn refused(refusal: ExecuteRefusal) -> RequestRefusal {
     match refusal {
-        ExecuteRefusal::CommandTooLong { bytes, most } => Refusal::CommandTooLong { bytes, most },
+        ExecuteRefusal::CommandTooLong { bytes, most } => RequestRefusal::CommandTooLong { bytes, most },
         ExecuteRefusal::Invalid(error) => readable(error).into(),
     }
 }

@@ -8,32 +8,32 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::Refusal;
+use crate::RequestRefusal;
 use crate::shape;
 
 /// The most entries of one map or list that are parsed. Every limit in `rules` is lower.
 const ENTRIES_MAX: usize = 10_000;
 
 /// Parses the body as one JSON value.
-pub fn parse(body: &[u8]) -> Result<&RawValue, Refusal> {
+pub fn parse(body: &[u8]) -> Result<&RawValue, RequestRefusal> {
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Err(Refusal::malformed("the body is empty; it must be a JSON object"));
+        return Err(RequestRefusal::malformed("the body is empty; it must be a JSON object"));
     }
     let text = std::str::from_utf8(body).map_err(|error| {
         let at = error.valid_up_to();
-        Refusal::malformed(format!("the body is not valid UTF-8 at byte {at}"))
+        RequestRefusal::malformed(format!("the body is not valid UTF-8 at byte {at}"))
     })?;
     shape::check(body, usize::MAX)?;
     serde_json::from_str(text).map_err(|error| not_json(&error))
 }
 
-fn not_json(error: &serde_json::Error) -> Refusal {
-    Refusal::malformed(format!("the body is not valid JSON: {error}"))
+fn not_json(error: &serde_json::Error) -> RequestRefusal {
+    RequestRefusal::malformed(format!("the body is not valid JSON: {error}"))
 }
 
 /// The kind of a value, by its first character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     Null,
     Boolean,
     Number,
@@ -42,7 +42,7 @@ pub enum Kind {
     Object,
 }
 
-impl Kind {
+impl ValueKind {
     pub fn of(value: &RawValue) -> Self {
         match value.get().trim_start().as_bytes().first() {
             Some(b'{') => Self::Object,
@@ -55,8 +55,8 @@ impl Kind {
     }
 }
 
-/// The text of a value of [`Kind::Text`].
-pub fn text(value: &RawValue) -> Result<String, Refusal> {
+/// The text of a value of [`ValueKind::Text`].
+pub fn text(value: &RawValue) -> Result<String, RequestRefusal> {
     serde_json::from_str(value.get()).map_err(|error| not_json(&error))
 }
 
@@ -67,8 +67,8 @@ pub enum Entries<T> {
     TooMany,
 }
 
-/// The entries of a value of [`Kind::Object`] in order, including repeated names.
-pub fn entries(value: &RawValue) -> Result<Entries<(String, &RawValue)>, Refusal> {
+/// The entries of a value of [`ValueKind::Object`] in order, including repeated names.
+pub fn entries(value: &RawValue) -> Result<Entries<(String, &RawValue)>, RequestRefusal> {
     let mut json = serde_json::Deserializer::from_str(value.get());
     json.deserialize_map(Members).map_err(|error| not_json(&error))
 }
@@ -79,8 +79,8 @@ pub fn fields<'de>(
     value: &'de RawValue,
     names: &'static [&'static str],
     on_unknown: impl FnMut(&str),
-    on_repeated: impl FnOnce(&str, &RawValue, &RawValue) -> Refusal,
-) -> Result<Vec<Option<&'de RawValue>>, Refusal> {
+    on_repeated: impl FnOnce(&str, &RawValue, &RawValue) -> RequestRefusal,
+) -> Result<Vec<Option<&'de RawValue>>, RequestRefusal> {
     let mut json = serde_json::Deserializer::from_str(value.get());
     let mut read = KnownFields { names, values: vec![None; names.len()], repeated: None, on_unknown };
     json.deserialize_map(&mut read).map_err(|error| not_json(&error))?;
@@ -90,8 +90,8 @@ pub fn fields<'de>(
     }
 }
 
-/// The elements of a value of [`Kind::List`].
-pub fn elements(value: &RawValue) -> Result<Entries<&RawValue>, Refusal> {
+/// The elements of a value of [`ValueKind::List`].
+pub fn elements(value: &RawValue) -> Result<Entries<&RawValue>, RequestRefusal> {
     let mut json = serde_json::Deserializer::from_str(value.get());
     json.deserialize_seq(Elements).map_err(|error| not_json(&error))
 }

@@ -3,13 +3,13 @@
 use api::OutputEncoding;
 use rules::{OutputPosition, QueryError, quoted};
 
-use crate::{FieldFault, FileQuery, Refusal, file_query};
+use crate::{FieldFault, FileQuery, RequestRefusal, file_query};
 
 const OUTPUT_OFFSET: &str = "an output offset such as '512.0', or 'end'";
 const ENCODINGS: &str = "'text' or 'base64'";
 
 /// The offset and the limit of a page of executions.
-pub fn page(query: Option<&str>) -> Result<(u64, u32), Refusal> {
+pub fn page(query: Option<&str>) -> Result<(u64, u32), RequestRefusal> {
     file_query(query)?.page()
 }
 
@@ -22,7 +22,7 @@ pub enum OutputOffset {
 }
 
 /// Parses an output offset, such as the id of an output event. A single number is an offset in stdout.
-pub fn output_offset(text: &str, field: &str) -> Result<OutputOffset, Refusal> {
+pub fn output_offset(text: &str, field: &str) -> Result<OutputOffset, RequestRefusal> {
     let fault =
         || QueryError { field: field.to_owned(), got: quoted(text), allowed: OUTPUT_OFFSET.to_owned() };
     if text == "end" {
@@ -65,11 +65,11 @@ impl OutputForm {
 }
 
 /// The form of the output that a query asks for. Bytes have their line ends anyway.
-pub fn output_form(query: Option<&str>) -> Result<OutputForm, Refusal> {
+pub fn output_form(query: Option<&str>) -> Result<OutputForm, RequestRefusal> {
     form(&file_query(query)?)
 }
 
-fn form(query: &FileQuery) -> Result<OutputForm, Refusal> {
+fn form(query: &FileQuery) -> Result<OutputForm, RequestRefusal> {
     let line_ends = query.flag("lineEnds", false)?;
     match query.text("encoding", ENCODINGS)? {
         Some("base64") => Ok(OutputForm::Bytes),
@@ -80,7 +80,7 @@ fn form(query: &FileQuery) -> Result<OutputForm, Refusal> {
 }
 
 /// Parses the query of output, attach, stdin, signal and cancel.
-pub fn execution_query(query: Option<&str>) -> Result<ExecutionQuery, Refusal> {
+pub fn execution_query(query: Option<&str>) -> Result<ExecutionQuery, RequestRefusal> {
     let query: FileQuery = file_query(query)?;
     let after = query.text("after", OUTPUT_OFFSET)?.map(|text| output_offset(text, "after")).transpose()?;
     let (close, auto_resume) = (query.flag("close", false)?, query.flag("autoResume", true)?);

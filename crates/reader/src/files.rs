@@ -7,7 +7,7 @@ use rules::quoted;
 
 use crate::headers::no_encoding;
 use crate::percent::{bytes, plus_as_space};
-use crate::{FieldFault, Refusal};
+use crate::{FieldFault, RequestRefusal};
 
 /// The parameters, percent-decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct FileQuery {
 }
 
 /// Parses a query without its `?`.
-pub fn file_query(query: Option<&str>) -> Result<FileQuery, Refusal> {
+pub fn file_query(query: Option<&str>) -> Result<FileQuery, RequestRefusal> {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let pairs = pairs.map(|text| {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
@@ -49,7 +49,7 @@ impl FileQuery {
     }
 
     /// A required path.
-    pub fn path(&self, name: &str) -> Result<Vec<u8>, Refusal> {
+    pub fn path(&self, name: &str) -> Result<Vec<u8>, RequestRefusal> {
         let allowed = "a path: absolute, or relative to the sandbox's working directory; percent-encoded";
         let Some(path) = self.value(name)? else {
             return Err(FieldFault::new(name, "missing", allowed).into());
@@ -75,7 +75,7 @@ impl FileQuery {
     }
 
     /// A required path that ends in the name of a file or directory.
-    pub fn named_path(&self, name: &str) -> Result<Vec<u8>, Refusal> {
+    pub fn named_path(&self, name: &str) -> Result<Vec<u8>, RequestRefusal> {
         let path = self.path(name)?;
         let last = path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
         if matches!(last, None | Some(b"." | b"..")) {
@@ -87,7 +87,7 @@ impl FileQuery {
         Ok(path)
     }
 
-    pub fn flag(&self, name: &str, default: bool) -> Result<bool, Refusal> {
+    pub fn flag(&self, name: &str, default: bool) -> Result<bool, RequestRefusal> {
         match self.text(name, "true or false")? {
             None => Ok(default),
             Some("true") => Ok(true),
@@ -97,7 +97,7 @@ impl FileQuery {
     }
 
     /// A file mode in octal.
-    pub fn mode(&self) -> Result<Option<u32>, Refusal> {
+    pub fn mode(&self) -> Result<Option<u32>, RequestRefusal> {
         let allowed = "three or four octal digits such as 644 or 0755";
         let Some(text) = self.text("mode", allowed)? else { return Ok(None) };
         let is_octal =
@@ -109,7 +109,7 @@ impl FileQuery {
     }
 
     /// The offset and the limit of a page.
-    pub fn page(&self) -> Result<(u64, u32), Refusal> {
+    pub fn page(&self) -> Result<(u64, u32), RequestRefusal> {
         // The response repeats it.
         let offset = self.number("offset", 0, 0, MAX_SAFE_INTEGER)?;
         let Range { min, max, default } = PAGE_LIMIT;
@@ -165,7 +165,7 @@ pub fn byte_range<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Byte
 pub fn raw_content<'a>(
     encodings: impl IntoIterator<Item = &'a [u8]>,
     ranges: impl IntoIterator<Item = &'a [u8]>,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestRefusal> {
     no_encoding(encodings)?;
     if let Some(range) = ranges.into_iter().next() {
         let got = quoted(&String::from_utf8_lossy(range));

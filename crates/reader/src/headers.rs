@@ -2,7 +2,7 @@
 
 use rules::quoted;
 
-use crate::{FieldFault, Refusal};
+use crate::{FieldFault, RequestRefusal};
 
 const ALLOWED: &str = "'application/json', with 'charset=utf-8' or without";
 
@@ -10,7 +10,7 @@ const ALLOWED: &str = "'application/json', with 'charset=utf-8' or without";
 pub fn json_content<'a>(
     types: impl IntoIterator<Item = &'a [u8]>,
     encodings: impl IntoIterator<Item = &'a [u8]>,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestRefusal> {
     let mut types = types.into_iter();
     let fault = |got: String| FieldFault::new("header Content-Type", got, ALLOWED).into();
     match (types.next(), types.next()) {
@@ -23,7 +23,7 @@ pub fn json_content<'a>(
 }
 
 /// Checks that the body is not encoded, by its `Content-Encoding` headers.
-pub(crate) fn no_encoding<'a>(encodings: impl IntoIterator<Item = &'a [u8]>) -> Result<(), Refusal> {
+pub(crate) fn no_encoding<'a>(encodings: impl IntoIterator<Item = &'a [u8]>) -> Result<(), RequestRefusal> {
     for encoding in encodings {
         if !encoding.trim_ascii().eq_ignore_ascii_case(b"identity") {
             let got = quoted(&String::from_utf8_lossy(encoding));

@@ -1,6 +1,6 @@
 //! The query of a list of images.
 
-use crate::{Refusal, file_query};
+use crate::{RequestRefusal, file_query};
 
 /// The query of a list of images.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct ImageQuery {
 }
 
 /// Parses the query without its `?`.
-pub fn images(query: Option<&str>) -> Result<ImageQuery, Refusal> {
+pub fn images(query: Option<&str>) -> Result<ImageQuery, RequestRefusal> {
     let query = file_query(query)?;
     let name = query.text("name", "the name of an image, in UTF-8")?.map(str::to_owned);
     let (offset, limit) = query.page()?;

@@ -85,24 +85,24 @@ pub(crate) fn trace<'de, T: Deserialize<'de>>() -> Vec<FieldPath> {
 fn fields_at<'de, T: Deserialize<'de>>(path: &[&'static str]) -> Vec<FieldPath> {
     let found = Cell::new(None);
     // Always fails: there is no value.
-    let _: Result<T, End> = T::deserialize(Probe { path, found: &found });
+    let _: Result<T, PathEnd> = T::deserialize(Probe { path, found: &found });
     let fields: &[&'static str] = found.get().unwrap_or_default();
     fields.iter().map(|field| FieldPath([path, &[*field]].concat())).collect()
 }
 
 /// The end of a path.
 #[derive(Debug)]
-struct End;
+struct PathEnd;
 
-impl std::error::Error for End {}
+impl std::error::Error for PathEnd {}
 
-impl fmt::Display for End {
+impl fmt::Display for PathEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the end of the path")
     }
 }
 
-impl de::Error for End {
+impl de::Error for PathEnd {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self
     }
@@ -116,13 +116,13 @@ struct Probe<'p> {
 }
 
 impl<'de> Deserializer<'de> for Probe<'_> {
-    type Error = End;
+    type Error = PathEnd;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, End> {
-        Err(End)
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, PathEnd> {
+        Err(PathEnd)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, End> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PathEnd> {
         visitor.visit_some(self)
     }
 
@@ -130,11 +130,11 @@ impl<'de> Deserializer<'de> for Probe<'_> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, End> {
+    ) -> Result<V::Value, PathEnd> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, End> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PathEnd> {
         visitor.visit_seq(self)
     }
 
@@ -143,10 +143,10 @@ impl<'de> Deserializer<'de> for Probe<'_> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, End> {
+    ) -> Result<V::Value, PathEnd> {
         if self.path.is_empty() {
             self.found.set(Some(fields));
-            return Err(End);
+            return Err(PathEnd);
         }
         visitor.visit_map(self)
     }
@@ -159,25 +159,25 @@ impl<'de> Deserializer<'de> for Probe<'_> {
 
 /// An object that has only the next field of the path.
 impl<'de> MapAccess<'de> for Probe<'_> {
-    type Error = End;
+    type Error = PathEnd;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, End> {
-        let (name, rest) = self.path.split_first().ok_or(End)?;
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, PathEnd> {
+        let (name, rest) = self.path.split_first().ok_or(PathEnd)?;
         self.path = rest;
-        let name: StrDeserializer<'_, End> = name.into_deserializer();
+        let name: StrDeserializer<'_, PathEnd> = name.into_deserializer();
         seed.deserialize(name).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, End> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, PathEnd> {
         seed.deserialize(*self)
     }
 }
 
 /// A list of one element.
 impl<'de> SeqAccess<'de> for Probe<'_> {
-    type Error = End;
+    type Error = PathEnd;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, End> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, PathEnd> {
         seed.deserialize(*self).map(Some)
     }
 }

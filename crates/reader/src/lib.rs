@@ -1,7 +1,7 @@
 //! Parses requests: bodies, queries and the headers that determine how to read them. `rules` then checks the values.
 //!
 //! Called by the server's handlers and by fuzzers. Pure: no I/O, no clock, no state. Input is untrusted: nothing here panics,
-//! recurses with the depth of the input, or holds more than a few times its bytes. A [`Refusal`] is for the client: it names the
+//! recurses with the depth of the input, or holds more than a few times its bytes. A [`RequestRefusal`] is for the client: it names the
 //! field, the value received and the allowed values.
 
 mod bodies;
@@ -37,7 +37,7 @@ pub use unknown::{IgnoredFields, Meant, Parsed, UnknownField};
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RequestRefusal {
     /// It cannot be parsed: `INVALID_REQUEST`.
     #[error("{what}")]
     Malformed { what: String },
@@ -68,7 +68,7 @@ pub struct FieldFault {
     pub allowed: String,
 }
 
-impl Refusal {
+impl RequestRefusal {
     fn malformed(what: impl Into<String>) -> Self {
         Self::Malformed { what: what.into() }
     }
@@ -80,7 +80,7 @@ impl FieldFault {
     }
 }
 
-impl From<QueryError> for Refusal {
+impl From<QueryError> for RequestRefusal {
     fn from(error: QueryError) -> Self {
         FieldFault::new(error.field, error.got, error.allowed).into()
     }

@@ -3,13 +3,13 @@
 //! Parsers make a value of 32 bytes and more from two bytes such as `0,`, so a bound in bytes does not bound their memory. Handlers
 //! whose parser is not [`crate::RequestBody`]'s own call [`check`] first. It reads the text once and holds nothing.
 
-use crate::Refusal;
+use crate::RequestRefusal;
 
 /// No valid body is nested more deeply.
 const DEPTH_MAX: usize = 64;
 
 /// Refuses a JSON text with more than `values_max` values and names, or nested too deeply. Other errors are found by the parser.
-pub fn check(json: &[u8], values_max: usize) -> Result<(), Refusal> {
+pub fn check(json: &[u8], values_max: usize) -> Result<(), RequestRefusal> {
     let (mut depth, mut values, mut in_string, mut escaped) = (0_usize, 1_usize, false, false);
     for byte in json {
         match byte {
@@ -21,7 +21,7 @@ pub fn check(json: &[u8], values_max: usize) -> Result<(), Refusal> {
                 depth += 1;
                 values += 1;
                 if depth > DEPTH_MAX {
-                    return Err(Refusal::malformed(format!(
+                    return Err(RequestRefusal::malformed(format!(
                         "the body is nested too deeply; allowed: at most {DEPTH_MAX} levels"
                     )));
                 }
@@ -31,7 +31,7 @@ pub fn check(json: &[u8], values_max: usize) -> Result<(), Refusal> {
             _ => {}
         }
         if values > values_max {
-            return Err(Refusal::malformed(format!(
+            return Err(RequestRefusal::malformed(format!(
                 "the body has more than {values_max} values and names; send fewer"
             )));
         }

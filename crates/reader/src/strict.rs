@@ -26,21 +26,21 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
-use crate::document::{self, Entries, Kind};
+use crate::document::{self, Entries, ValueKind};
 use crate::integer::integer;
 use crate::known_fields::KnownFields;
 use crate::unknown::{IgnoredFields, Parsed, RefusedName, UNKNOWN_MAX, UnknownField, UnknownNames};
-use crate::{FieldFault, Refusal};
+use crate::{FieldFault, RequestRefusal};
 
 /// Digits of a number that a message shows.
 const NUMBER_CHARS: usize = 40;
 
 /// Parses a body that is one object.
-pub fn body<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<Parsed<T>, Refusal> {
+pub fn body<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<Parsed<T>, RequestRefusal> {
     whole(document::parse(body)?)
 }
 
-fn whole<'de, T: Deserialize<'de>>(body: &'de RawValue) -> Result<Parsed<T>, Refusal> {
+fn whole<'de, T: Deserialize<'de>>(body: &'de RawValue) -> Result<Parsed<T>, RequestRefusal> {
     let notes = BodyNotes::of::<T>();
     let content = Value { path: &Path::Body, raw: Some(body), body: &notes }.read()?;
     Ok(Parsed { content, ignored: notes.ignored.into_inner() })
@@ -81,10 +81,10 @@ impl<T> OneOrMore<T> {
 pub fn one_or_more<'de, T: Deserialize<'de>>(
     body: &'de [u8],
     most: usize,
-) -> Result<Parsed<OneOrMore<T>>, Refusal> {
+) -> Result<Parsed<OneOrMore<T>>, RequestRefusal> {
     let value = document::parse(body)?;
-    if Kind::of(value) != Kind::List {
-        if Kind::of(value) != Kind::Object {
+    if ValueKind::of(value) != ValueKind::List {
+        if ValueKind::of(value) != ValueKind::Object {
             return Err(FieldFault::new("body", describe(value), "an object, or an array of objects").into());
         }
         return Ok(whole::<T>(value)?.map(OneOrMore::One));
@@ -99,7 +99,7 @@ pub fn one_or_more<'de, T: Deserialize<'de>>(
     let read = |(index, raw)| {
         Value { path: &Path::Element(&Path::Body, index), raw: Some(raw), body: &notes }.read()
     };
-    let all = elements.into_iter().enumerate().map(read).collect::<Result<Vec<T>, Refusal>>()?;
+    let all = elements.into_iter().enumerate().map(read).collect::<Result<Vec<T>, RequestRefusal>>()?;
     Ok(Parsed { content: OneOrMore::More(all), ignored: notes.ignored.into_inner() })
 }
 
@@ -122,10 +122,10 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Why a value is refused. An error of a type becomes a [`Refusal`] where the value and its path are known.
+/// Why a value is refused. An error of a type becomes a [`RequestRefusal`] where the value and its path are known.
 #[derive(Debug)]
-enum Fault {
-    Refused(Refusal),
+enum ValueFault {
+    Refused(RequestRefusal),
     /// A wrong type or form.
     Form(String),
     /// A value outside a set.
@@ -136,9 +136,9 @@ enum Fault {
     Other(String),
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ValueFault {}
 
-impl fmt::Display for Fault {
+impl fmt::Display for ValueFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => refusal.fmt(f),
@@ -149,7 +149,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl de::Error for Fault {
+impl de::Error for ValueFault {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::Other(message.to_string())
     }
@@ -176,8 +176,8 @@ impl de::Error for Fault {
     }
 }
 
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Self {
+impl From<RequestRefusal> for ValueFault {
+    fn from(refusal: RequestRefusal) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -191,50 +191,55 @@ struct Value<'p, 'de> {
 }
 
 impl<'de> Value<'_, 'de> {
-    fn read<T: Deserialize<'de>>(self) -> Result<T, Refusal> {
+    fn read<T: Deserialize<'de>>(self) -> Result<T, RequestRefusal> {
         T::deserialize(self).map_err(|fault| self.refusal(fault))
     }
 
     /// The value, if it is present and of a kind.
-    fn of_kind(self, kind: Kind) -> Result<&'de RawValue, Fault> {
+    fn of_kind(self, kind: ValueKind) -> Result<&'de RawValue, ValueFault> {
         let Some(raw) = self.raw else { return Err(self.fault("missing".to_owned(), allowed(kind))) };
-        if Kind::of(raw) == kind { Ok(raw) } else { Err(self.fault(describe(raw), allowed(kind))) }
+        if ValueKind::of(raw) == kind { Ok(raw) } else { Err(self.fault(describe(raw), allowed(kind))) }
     }
 
-    fn fault(self, got: String, allowed: impl Into<String>) -> Fault {
-        Fault::Refused(FieldFault::new(self.path.to_string(), got, allowed).into())
+    fn fault(self, got: String, allowed: impl Into<String>) -> ValueFault {
+        ValueFault::Refused(FieldFault::new(self.path.to_string(), got, allowed).into())
     }
 
-    fn text(self) -> Result<String, Fault> {
-        let raw = self.of_kind(Kind::Text)?;
-        let unreadable = |refusal| Refusal::malformed(format!("{} cannot be read: {refusal}", self.path));
+    fn text(self) -> Result<String, ValueFault> {
+        let raw = self.of_kind(ValueKind::Text)?;
+        let unreadable =
+            |refusal| RequestRefusal::malformed(format!("{} cannot be read: {refusal}", self.path));
         Ok(document::text(raw).map_err(unreadable)?)
     }
 
-    fn integer(self) -> Result<Integer, Fault> {
-        let raw = self.raw.filter(|raw| Kind::of(raw) == Kind::Number);
+    fn integer(self) -> Result<Integer, ValueFault> {
+        let raw = self.raw.filter(|raw| ValueKind::of(raw) == ValueKind::Number);
         match raw.and_then(|raw| integer(raw.get().trim())) {
             Some(number) => Ok(number),
-            None => Err(self.fault(self.raw.map_or("missing".to_owned(), describe), allowed(Kind::Number))),
+            None => {
+                Err(self.fault(self.raw.map_or("missing".to_owned(), describe), allowed(ValueKind::Number)))
+            }
         }
     }
 
     /// An error of a type, with the path and the value.
-    fn refusal(self, fault: Fault) -> Refusal {
+    fn refusal(self, fault: ValueFault) -> RequestRefusal {
         let field = self.path.to_string();
         let got = || self.raw.map_or("missing".to_owned(), describe);
         match fault {
-            Fault::Refused(refusal) => refusal,
-            Fault::Form(allowed) => FieldFault::new(field, got(), allowed).into(),
-            Fault::Set(allowed) => {
+            ValueFault::Refused(refusal) => refusal,
+            ValueFault::Form(allowed) => FieldFault::new(field, got(), allowed).into(),
+            ValueFault::Set(allowed) => {
                 let text = self.text().map_or_else(|_| got(), |text| quoted(&text));
                 ConfigError { field, got: text, allowed }.into()
             }
-            Fault::Missing(name) => {
+            ValueFault::Missing(name) => {
                 FieldFault::new(Path::Field(self.path, name).to_string(), "missing", "a value").into()
             }
-            Fault::Unknown(name, known) => self.unknown_field(&name, known).into(),
-            Fault::Other(message) => Refusal::malformed(format!("{field} cannot be read: {message}")),
+            ValueFault::Unknown(name, known) => self.unknown_field(&name, known).into(),
+            ValueFault::Other(message) => {
+                RequestRefusal::malformed(format!("{field} cannot be read: {message}"))
+            }
         }
     }
 
@@ -248,7 +253,7 @@ impl<'de> Value<'_, 'de> {
         self,
         names: UnknownNames<'_>,
         known: &'static [&'static str],
-    ) -> Result<Option<String>, Refusal> {
+    ) -> Result<Option<String>, RequestRefusal> {
         if let Some(RefusedName { name, meant }) = names.refused() {
             let path = Path::Field(self.path, name).to_string();
             return Err(match meant {
@@ -268,43 +273,43 @@ impl<'de> Value<'_, 'de> {
         Ok(names.into_iter().next())
     }
 
-    fn settle<T>(self, read: Result<T, Fault>) -> Result<T, Fault> {
-        read.map_err(|fault| Fault::Refused(self.refusal(fault)))
+    fn settle<T>(self, read: Result<T, ValueFault>) -> Result<T, ValueFault> {
+        read.map_err(|fault| ValueFault::Refused(self.refusal(fault)))
     }
 }
 
 macro_rules! integers {
     ($($method:ident)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueFault> {
             visitor.visit_i128(self.integer()?)
         })*
     };
 }
 
 impl<'de> Deserializer<'de> for Value<'_, 'de> {
-    type Error = Fault;
+    type Error = ValueFault;
 
     /// For free-form content: parsed by serde_json.
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueFault> {
         let Some(raw) = self.raw else { return visitor.visit_none() };
         let mut json = serde_json::Deserializer::from_str(raw.get());
-        json.deserialize_any(visitor).map_err(|error| Fault::Other(error.to_string()))
+        json.deserialize_any(visitor).map_err(|error| ValueFault::Other(error.to_string()))
     }
 
     /// Only an absent field is `None`: `null` is a value of a wrong type.
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueFault> {
         if self.raw.is_some() { visitor.visit_some(self) } else { visitor.visit_none() }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        visitor.visit_bool(self.of_kind(Kind::Boolean)?.get().trim() == "true")
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueFault> {
+        visitor.visit_bool(self.of_kind(ValueKind::Boolean)?.get().trim() == "true")
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueFault> {
         visitor.visit_string(self.text()?)
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueFault> {
         self.deserialize_string(visitor)
     }
 
@@ -313,7 +318,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ValueFault> {
         visitor.visit_enum(Variant(&self.text()?))
     }
 
@@ -321,12 +326,12 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ValueFault> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        let raw = self.of_kind(Kind::List)?;
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueFault> {
+        let raw = self.of_kind(ValueKind::List)?;
         let Entries::Read(elements) = document::elements(raw)? else {
             return Err(too_many(self.path).into());
         };
@@ -334,8 +339,8 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         visitor.visit_seq(Elements { path: self.path, elements, body: self.body })
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        let raw = self.of_kind(Kind::Object)?;
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueFault> {
+        let raw = self.of_kind(ValueKind::Object)?;
         let Entries::Read(entries) = document::entries(raw)? else { return Err(too_many(self.path).into()) };
         let mut unique = BTreeMap::new();
         for (name, value) in entries {
@@ -358,11 +363,11 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ValueFault> {
         let mut unknown = UnknownNames::new(fields, &self.body.known);
         let most = UNKNOWN_MAX.saturating_sub(self.body.unknown.get());
         let values = document::fields(
-            self.of_kind(Kind::Object)?,
+            self.of_kind(ValueKind::Object)?,
             fields,
             |name| unknown.add(name, most),
             |name, first, second| repeated(&Path::Field(self.path, name), first, second),
@@ -393,16 +398,16 @@ struct Fields<'p, 'de> {
 }
 
 impl<'de> MapAccess<'de> for Fields<'_, 'de> {
-    type Error = Fault;
+    type Error = ValueFault;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ValueFault> {
         let known = || self.fields.get(self.next).copied();
         let Some(name) = self.unknown.as_deref().or_else(known) else { return Ok(None) };
-        let name: StrDeserializer<'_, Fault> = name.into_deserializer();
+        let name: StrDeserializer<'_, ValueFault> = name.into_deserializer();
         seed.deserialize(name).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ValueFault> {
         let body = self.body;
         if self.unknown.take().is_some() {
             // The type has ignored the name and ignores the value.
@@ -425,17 +430,19 @@ struct Names<'p, 'de> {
 }
 
 impl<'de> MapAccess<'de> for Names<'_, 'de> {
-    type Error = Fault;
+    type Error = ValueFault;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ValueFault> {
         self.next = self.entries.next();
         let Some((name, _)) = &self.next else { return Ok(None) };
-        let name: StrDeserializer<'_, Fault> = name.as_str().into_deserializer();
+        let name: StrDeserializer<'_, ValueFault> = name.as_str().into_deserializer();
         seed.deserialize(name).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
-        let Some((name, raw)) = self.next.take() else { return Err(Fault::Other("no entry".to_owned())) };
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ValueFault> {
+        let Some((name, raw)) = self.next.take() else {
+            return Err(ValueFault::Other("no entry".to_owned()));
+        };
         let value = Value { path: &Path::Field(self.path, &name), raw: Some(raw), body: self.body };
         value.settle(seed.deserialize(value))
     }
@@ -448,9 +455,12 @@ struct Elements<'p, 'de> {
 }
 
 impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
-    type Error = Fault;
+    type Error = ValueFault;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, ValueFault> {
         let Some((index, raw)) = self.elements.next() else { return Ok(None) };
         let value = Value { path: &Path::Element(self.path, index), raw: Some(raw), body: self.body };
         value.settle(seed.deserialize(value)).map(Some)
@@ -461,73 +471,77 @@ impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
 struct Variant<'a>(&'a str);
 
 impl<'de> EnumAccess<'de> for Variant<'_> {
-    type Error = Fault;
+    type Error = ValueFault;
     type Variant = Self;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Fault> {
-        let name: StrDeserializer<'_, Fault> = self.0.into_deserializer();
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), ValueFault> {
+        let name: StrDeserializer<'_, ValueFault> = self.0.into_deserializer();
         Ok((seed.deserialize(name)?, self))
     }
 }
 
 impl<'de> VariantAccess<'de> for Variant<'_> {
-    type Error = Fault;
+    type Error = ValueFault;
 
-    fn unit_variant(self) -> Result<(), Fault> {
+    fn unit_variant(self) -> Result<(), ValueFault> {
         Ok(())
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, Fault> {
-        Err(Fault::Other("a variant with content".to_owned()))
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, ValueFault> {
+        Err(ValueFault::Other("a variant with content".to_owned()))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Fault> {
-        Err(Fault::Other("a variant with content".to_owned()))
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, ValueFault> {
+        Err(ValueFault::Other("a variant with content".to_owned()))
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Fault> {
-        Err(Fault::Other("a variant with content".to_owned()))
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, ValueFault> {
+        Err(ValueFault::Other("a variant with content".to_owned()))
     }
 }
 
-fn repeated(path: &Path<'_>, first: &RawValue, second: &RawValue) -> Refusal {
+fn repeated(path: &Path<'_>, first: &RawValue, second: &RawValue) -> RequestRefusal {
     let got = format!("given twice, as {} and as {}", describe(first), describe(second));
     FieldFault::new(path.to_string(), got, "one value").into()
 }
 
-fn too_many(path: &Path<'_>) -> Refusal {
+fn too_many(path: &Path<'_>) -> RequestRefusal {
     let got = format!("longer than {} entries", document::most_entries());
     ConfigError { field: path.to_string(), got, allowed: "fewer entries".to_owned() }.into()
 }
 
-fn too_many_unknown() -> Refusal {
+fn too_many_unknown() -> RequestRefusal {
     let got = format!("an object with more than {UNKNOWN_MAX} unknown fields");
     ConfigError { field: "body".to_owned(), got, allowed: "fewer unknown fields".to_owned() }.into()
 }
 
-fn allowed(kind: Kind) -> &'static str {
+fn allowed(kind: ValueKind) -> &'static str {
     match kind {
-        Kind::Null => "null",
-        Kind::Boolean => "true or false",
-        Kind::Number => "an integer",
-        Kind::Text => "a string",
-        Kind::List => "an array",
-        Kind::Object => "an object",
+        ValueKind::Null => "null",
+        ValueKind::Boolean => "true or false",
+        ValueKind::Number => "an integer",
+        ValueKind::Text => "a string",
+        ValueKind::List => "an array",
+        ValueKind::Object => "an object",
     }
 }
 
 /// A value as a message shows it: its type, and the value, shortened.
 fn describe(value: &RawValue) -> String {
     let raw = value.get().trim();
-    match Kind::of(value) {
-        Kind::Null | Kind::Boolean => raw.to_owned(),
-        Kind::Number if raw.len() > NUMBER_CHARS => format!("the number {}...", &raw[..NUMBER_CHARS]),
-        Kind::Number => format!("the number {raw}"),
-        Kind::Text => match document::text(value) {
+    match ValueKind::of(value) {
+        ValueKind::Null | ValueKind::Boolean => raw.to_owned(),
+        ValueKind::Number if raw.len() > NUMBER_CHARS => format!("the number {}...", &raw[..NUMBER_CHARS]),
+        ValueKind::Number => format!("the number {raw}"),
+        ValueKind::Text => match document::text(value) {
             Ok(text) => format!("the string {}", quoted(&text)),
             Err(_) => "an invalid string".to_owned(),
         },
-        Kind::List => "an array".to_owned(),
-        Kind::Object => "an object".to_owned(),
+        ValueKind::List => "an array".to_owned(),
+        ValueKind::Object => "an object".to_owned(),
     }
 }

@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn create(body: &[u8], rules: &ConfigRules) -> Result<api::SandboxConfig, Refusal> {
+fn create(body: &[u8], rules: &ConfigRules) -> Result<api::SandboxConfig, RequestRefusal> {
     CreateBody::read(body, rules)
 }
 
-fn network(body: &[u8], rules: &ConfigRules) -> Result<rules::NetworkChange, Refusal> {
+fn network(body: &[u8], rules: &ConfigRules) -> Result<rules::NetworkChange, RequestRefusal> {
     CreateNetwork::read(body, rules)
 }
 
-fn posted_events(body: &[u8]) -> Result<Vec<EventBody>, Refusal> {
+fn posted_events(body: &[u8]) -> Result<Vec<EventBody>, RequestRefusal> {
     EventsBody::read(body, &())
 }
 
-fn made(body: &[u8]) -> Result<api::SandboxConfig, Refusal> {
+fn made(body: &[u8]) -> Result<api::SandboxConfig, RequestRefusal> {
     create(body, &ConfigRules::default())
 }
 
-fn ordered(body: &[u8]) -> Result<api::ExecuteRequest, Refusal> {
+fn ordered(body: &[u8]) -> Result<api::ExecuteRequest, RequestRefusal> {
     match CommandBody::read(body, &ExecuteRules::default())? {
         ValidatedCommand::Attached(request) => Ok(request),
         ValidatedCommand::Detached(command) => Ok(command.request),
@@ -31,11 +31,13 @@ fn ordered(body: &[u8]) -> Result<api::ExecuteRequest, Refusal> {
 }
 
 /// `INVALID_REQUEST` or another code, as the server takes it from the variant.
-fn code(refusal: &Refusal) -> &'static str {
+fn code(refusal: &RequestRefusal) -> &'static str {
     match refusal {
-        Refusal::Malformed { .. } | Refusal::Field(_) | Refusal::Unknown(_) => "INVALID_REQUEST",
-        Refusal::Config(_) => "INVALID_CONFIG",
-        Refusal::CommandTooLong { .. } => "COMMAND_TOO_LONG",
+        RequestRefusal::Malformed { .. } | RequestRefusal::Field(_) | RequestRefusal::Unknown(_) => {
+            "INVALID_REQUEST"
+        }
+        RequestRefusal::Config(_) => "INVALID_CONFIG",
+        RequestRefusal::CommandTooLong { .. } => "COMMAND_TOO_LONG",
     }
 }
 
@@ -352,7 +354,7 @@ fn an_execute_error_names_field_and_allowed_values() {
         assert!(refusal.to_string().starts_with(message), "{shown}\n got: {refusal}\nwant: {message}");
     }
     let long = json!({ "command": "x".repeat(65_537) }).to_string();
-    assert_eq!(ordered(long.as_bytes()), Err(Refusal::CommandTooLong { bytes: 65_537, most: 65_536 }));
+    assert_eq!(ordered(long.as_bytes()), Err(RequestRefusal::CommandTooLong { bytes: 65_537, most: 65_536 }));
     let escaped = format!("{{\"command\":\"{}\"}}", "\\u0041".repeat(65_536));
     assert_eq!(
         ordered(escaped.as_bytes()).unwrap().command.len(),
@@ -718,11 +720,11 @@ mod events {
     use serde_json::json;
 
     use super::posted_events;
-    use crate::Refusal;
+    use crate::RequestRefusal;
 
     fn refusal(body: &str) -> (bool, String) {
         let refusal = posted_events(body.as_bytes()).unwrap_err();
-        (matches!(refusal, Refusal::Config(_)), refusal.to_string())
+        (matches!(refusal, RequestRefusal::Config(_)), refusal.to_string())
     }
 
     #[test]
@@ -776,13 +778,13 @@ mod bodies {
     use api::{CommandBody, ExposeBody, PortVisibility, SignalBody, TerminalBody, TokenBody};
     use rules::{ExecuteRules, ExposeRequest};
 
-    use crate::{Refusal, RequestBody, ValidatedCommand};
+    use crate::{RequestBody, RequestRefusal, ValidatedCommand};
 
-    fn expose(body: &[u8]) -> Result<ExposeRequest, Refusal> {
+    fn expose(body: &[u8]) -> Result<ExposeRequest, RequestRefusal> {
         ExposeBody::read(body, &())
     }
 
-    fn port_token(body: &[u8]) -> Result<u64, Refusal> {
+    fn port_token(body: &[u8]) -> Result<u64, RequestRefusal> {
         TokenBody::read(body, &())
     }
 
@@ -807,7 +809,7 @@ mod bodies {
         }
     }
 
-    fn detached(body: &str) -> Result<ValidatedCommand, Refusal> {
+    fn detached(body: &str) -> Result<ValidatedCommand, RequestRefusal> {
         CommandBody::read(body.as_bytes(), &ExecuteRules::default())
     }
 
@@ -865,13 +867,13 @@ mod bodies {
             ["", "[]", "{}", r#"{"port": "80"}"#, r#"{"port": null}"#, r#"{"port": 80, "autoResume": 1}"#]
         {
             let refusal = expose(malformed.as_bytes()).unwrap_err();
-            assert!(!matches!(refusal, Refusal::Config(_)), "{malformed}: {refusal}");
+            assert!(!matches!(refusal, RequestRefusal::Config(_)), "{malformed}: {refusal}");
         }
         for wrong in [r#"{"port": 0}"#, r#"{"port": 65536}"#, r#"{"port": 80, "visibility": "open"}"#] {
             let refusal = expose(wrong.as_bytes()).unwrap_err();
-            assert!(matches!(refusal, Refusal::Config(_)), "{wrong}: {refusal}");
+            assert!(matches!(refusal, RequestRefusal::Config(_)), "{wrong}: {refusal}");
         }
-        assert!(matches!(port_token(br#"{"expiresInMs": 1}"#), Err(Refusal::Config(_))));
-        assert!(matches!(port_token(br#"{"expiresInMs": "1s"}"#), Err(Refusal::Field(_))));
+        assert!(matches!(port_token(br#"{"expiresInMs": 1}"#), Err(RequestRefusal::Config(_))));
+        assert!(matches!(port_token(br#"{"expiresInMs": "1s"}"#), Err(RequestRefusal::Field(_))));
     }
 }

@@ -5,7 +5,7 @@ use api::{
     CommandBody, CreateBody, CreateNetwork, EventsBody, ExposeBody, SignalBody, TemplateBody, TerminalBody,
     TokenBody,
 };
-use reader::{Refusal, RequestBody};
+use reader::{RequestBody, RequestRefusal};
 
 /// The largest bodies of endpoints: of creates, and of commands and templates.
 const SMALL: usize = 1 << 20;
@@ -51,7 +51,7 @@ fn check<T: RequestBody>(name: &str, bomb: &str, rules: &T::Rules) {
     let limit = (2 * bomb.len() + ENTRIES_BYTES) as u64;
     let kind = std::any::type_name::<T>();
     assert!(peak <= limit, "{kind}, {name}: {peak} bytes for {}", bomb.len());
-    if let Some(Refusal::Malformed { what }) = read {
+    if let Some(RequestRefusal::Malformed { what }) = read {
         assert!(what.len() < 2000, "{kind}, {name}: a message of {} bytes", what.len());
     }
 }

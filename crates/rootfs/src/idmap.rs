@@ -45,7 +45,7 @@ struct MountAttr {
 
 /// Whether a mount is writable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum MountAccess {
     ReadOnly,
     ReadWrite,
 }
@@ -75,8 +75,9 @@ impl UserNamespace {
     }
 
     /// Sets this map on a detached mount.
-    pub fn apply(&self, mount: &OwnedFd, access: Access) -> io::Result<()> {
-        let read_only = if access == Access::ReadOnly { Attributes::READ_ONLY } else { Attributes::NONE };
+    pub fn apply(&self, mount: &OwnedFd, access: MountAccess) -> io::Result<()> {
+        let read_only =
+            if access == MountAccess::ReadOnly { Attributes::READ_ONLY } else { Attributes::NONE };
         let attributes = Attributes(MOUNT_ATTR_IDMAP) | Attributes::NO_DEVICES | read_only;
         set(mount, libc::AT_EMPTY_PATH, attributes, Some(&self.0))
     }
@@ -85,7 +86,7 @@ impl UserNamespace {
     pub fn bind_read_only(&self, source: &Path, target: &Path) -> io::Result<()> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = open_tree(rustix::fs::CWD, source, flags)?;
-        self.apply(&tree, Access::ReadOnly)?;
+        self.apply(&tree, MountAccess::ReadOnly)?;
         attach(&tree, target)
     }
 }

@@ -14,7 +14,7 @@ use rustix::fs::CWD;
 use rustix::mount::{MountFlags, MountPropagationFlags, OpenTreeFlags, mount, mount_change, open_tree};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::idmap::{Access, UserNamespace, attach};
+use crate::idmap::{MountAccess, UserNamespace, attach};
 use crate::sysfs;
 
 /// Mount point of the sandbox's disk.
@@ -75,7 +75,7 @@ pub fn assemble(
         let step = step.to_owned();
         move |source: io::Error| StepError { step, source }
     };
-    users.apply(disk, Access::ReadWrite).map_err(step("map the disk's ids"))?;
+    users.apply(disk, MountAccess::ReadWrite).map_err(step("map the disk's ids"))?;
     attach(disk, Path::new(DISK)).map_err(step("attach the disk"))?;
     let mut lower = Vec::with_capacity(layers.len());
     for (number, layer) in layers.iter().enumerate() {
@@ -103,7 +103,8 @@ fn attach_layer(layer: Layer<'_>, number: usize, users: &UserNamespace) -> Resul
             Ok(point)
         }
         Layer::Snapshot(mount) => {
-            let mapped = users.apply(mount, Access::ReadOnly).and_then(|()| attach(mount, Path::new(&point)));
+            let mapped =
+                users.apply(mount, MountAccess::ReadOnly).and_then(|()| attach(mount, Path::new(&point)));
             mapped.map_err(|source| StepError { step: format!("attach the snapshot {number}"), source })?;
             Ok(format!("{point}/{UPPER}"))
         }

@@ -53,7 +53,7 @@ pub use execution::code::{code_context, code_request, is_context_id};
 pub use execution::detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
 pub use execution::environment::environment;
 pub use execution::outcome::{
-    Cause, Command, Ended, NeverStarted, OutOfMemory, Outcome, ended_outcome, outcome,
+    CommandOutcome, EndCause, Ended, NeverStarted, ObservedCommand, OutOfMemory, ended_outcome, outcome,
 };
 pub use execution::retention::executions_to_drop;
 pub use execution::signals::signal_name;
@@ -73,7 +73,7 @@ pub use lifecycle::cost::Prices;
 pub use lifecycle::deadlines::{Activity, AutoPause, Deadline, Due, Expiry, Watch, next_deadline};
 pub use lifecycle::expiry_notice::{expiry_notice, expiry_warning};
 pub use lifecycle::interruptions::{GaveUp, MAX_INTERRUPTIONS, RepeatableWork, begin_work, suspects_last};
-pub use lifecycle::{AutoResume, Operation, Refusal, Step, decide};
+pub use lifecycle::{AutoResume, LifecycleStep, Operation, OperationRefusal, decide};
 pub use listing::samples::{SampleQuery, sample_query};
 pub use listing::{ListQuery, QueryError, list_query};
 pub use output::lines::{LineEnd, LineSplitter, MAX_PIECE_BYTES};

@@ -135,7 +135,7 @@ impl Operation {
 
 /// What the actor does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum LifecycleStep {
     /// Nothing but respond.
     Nothing,
     Pause,
@@ -152,7 +152,7 @@ pub enum Step {
 
 /// Why an operation is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum OperationRefusal {
     /// To clients a terminated sandbox does not exist.
     #[error("the sandbox was terminated")]
     NotFound,
@@ -166,22 +166,22 @@ pub enum Refusal {
 }
 
 /// The table.
-pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal> {
+pub fn decide(state: SandboxState, operation: Operation) -> Result<LifecycleStep, OperationRefusal> {
     use SandboxState::{Creating, Paused, Running, Terminated};
-    let invalid = || Refusal::InvalidState { state, operation, allowed: operation.allowed_in() };
+    let invalid = || OperationRefusal::InvalidState { state, operation, allowed: operation.allowed_in() };
     match (state, operation) {
-        (Terminated, _) => Err(Refusal::NotFound),
-        (Creating | Running | Paused, Operation::Get) => Ok(Step::Nothing),
-        (Creating | Running | Paused, Operation::Terminate) => Ok(Step::Terminate),
-        (Running, Operation::Pause) => Ok(Step::Pause),
+        (Terminated, _) => Err(OperationRefusal::NotFound),
+        (Creating | Running | Paused, Operation::Get) => Ok(LifecycleStep::Nothing),
+        (Creating | Running | Paused, Operation::Terminate) => Ok(LifecycleStep::Terminate),
+        (Running, Operation::Pause) => Ok(LifecycleStep::Pause),
         (Creating | Paused, Operation::Pause) => Err(invalid()),
-        (Running | Paused, Operation::Hibernate) => Ok(Step::Hibernate),
-        (Paused, Operation::Resume) => Ok(Step::Resume),
+        (Running | Paused, Operation::Hibernate) => Ok(LifecycleStep::Hibernate),
+        (Paused, Operation::Resume) => Ok(LifecycleStep::Resume),
         (Creating | Running, Operation::Resume) => Err(invalid()),
-        (Running | Paused, Operation::Network) => Ok(Step::ChangeNetwork),
-        (Running | Paused, Operation::Timeout) => Ok(Step::ChangeTimeout),
-        (Running | Paused, Operation::Snapshot) => Ok(Step::CopyDisk),
-        (Running | Paused, Operation::Rollback) => Ok(Step::ReplaceDisk),
+        (Running | Paused, Operation::Network) => Ok(LifecycleStep::ChangeNetwork),
+        (Running | Paused, Operation::Timeout) => Ok(LifecycleStep::ChangeTimeout),
+        (Running | Paused, Operation::Snapshot) => Ok(LifecycleStep::CopyDisk),
+        (Running | Paused, Operation::Rollback) => Ok(LifecycleStep::ReplaceDisk),
         (
             Creating,
             Operation::Hibernate
@@ -203,7 +203,7 @@ pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal
             | Operation::Files { .. }
             | Operation::Ports { .. }
             | Operation::Attach { .. },
-        ) => Ok(Step::Run),
+        ) => Ok(LifecycleStep::Run),
         (
             Paused,
             Operation::Execute { auto_resume }
@@ -211,7 +211,7 @@ pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal
             | Operation::Ports { auto_resume }
             | Operation::Attach { auto_resume },
         ) => match auto_resume {
-            AutoResume::Allowed => Ok(Step::ResumeThenRun),
+            AutoResume::Allowed => Ok(LifecycleStep::ResumeThenRun),
             AutoResume::Forbidden | AutoResume::Disabled => Err(invalid()),
         },
     }
@@ -299,19 +299,19 @@ mod tests {
         for (operation, letters) in rows {
             for (state, letter) in STATES.into_iter().zip(letters.chars()) {
                 let decided = match decide(state, operation) {
-                    Ok(Step::Nothing) => 'n',
-                    Ok(Step::Pause) => 'p',
-                    Ok(Step::Hibernate) => 'h',
-                    Ok(Step::Resume) => 'r',
-                    Ok(Step::ResumeThenRun) => 'w',
-                    Ok(Step::Run) => 'R',
-                    Ok(Step::Terminate) => 't',
-                    Ok(Step::ChangeNetwork) => 'N',
-                    Ok(Step::ChangeTimeout) => 'T',
-                    Ok(Step::CopyDisk) => 'C',
-                    Ok(Step::ReplaceDisk) => 'B',
-                    Err(Refusal::InvalidState { .. }) => 'x',
-                    Err(Refusal::NotFound) => '-',
+                    Ok(LifecycleStep::Nothing) => 'n',
+                    Ok(LifecycleStep::Pause) => 'p',
+                    Ok(LifecycleStep::Hibernate) => 'h',
+                    Ok(LifecycleStep::Resume) => 'r',
+                    Ok(LifecycleStep::ResumeThenRun) => 'w',
+                    Ok(LifecycleStep::Run) => 'R',
+                    Ok(LifecycleStep::Terminate) => 't',
+                    Ok(LifecycleStep::ChangeNetwork) => 'N',
+                    Ok(LifecycleStep::ChangeTimeout) => 'T',
+                    Ok(LifecycleStep::CopyDisk) => 'C',
+                    Ok(LifecycleStep::ReplaceDisk) => 'B',
+                    Err(OperationRefusal::InvalidState { .. }) => 'x',
+                    Err(OperationRefusal::NotFound) => '-',
                 };
                 assert_eq!(decided, letter, "{operation:?} in {state}");
             }
@@ -353,7 +353,7 @@ mod tests {
     fn only_operations_that_may_resume_can_be_kept_from_it() {
         for operation in operations() {
             let kept = operation.without_auto_resume();
-            let resumes = |operation| decide(Paused, operation) == Ok(Step::ResumeThenRun);
+            let resumes = |operation| decide(Paused, operation) == Ok(LifecycleStep::ResumeThenRun);
             assert!(!resumes(kept));
             assert_eq!(decide(Running, kept), decide(Running, operation));
             if !resumes(operation) {

@@ -183,18 +183,22 @@ impl From<StoreError> for ApiError {
     }
 }
 
-impl From<reader::Refusal> for ApiError {
-    fn from(refusal: reader::Refusal) -> Self {
+impl From<reader::RequestRefusal> for ApiError {
+    fn from(refusal: reader::RequestRefusal) -> Self {
         let message = refusal.to_string();
         match refusal {
-            reader::Refusal::Malformed { .. } => Self::new(ErrorCode::InvalidRequest, message),
-            reader::Refusal::Field(fault) => Self::of_field(ErrorCode::InvalidRequest, message, fault.field),
-            reader::Refusal::Unknown(unknown) => {
+            reader::RequestRefusal::Malformed { .. } => Self::new(ErrorCode::InvalidRequest, message),
+            reader::RequestRefusal::Field(fault) => {
+                Self::of_field(ErrorCode::InvalidRequest, message, fault.field)
+            }
+            reader::RequestRefusal::Unknown(unknown) => {
                 Self::of_field(ErrorCode::InvalidRequest, message, unknown.field)
                     .with_detail("nearest", unknown.meant.name())
             }
-            reader::Refusal::Config(fault) => Self::of_field(ErrorCode::InvalidConfig, message, fault.field),
-            reader::Refusal::CommandTooLong { .. } => {
+            reader::RequestRefusal::Config(fault) => {
+                Self::of_field(ErrorCode::InvalidConfig, message, fault.field)
+            }
+            reader::RequestRefusal::CommandTooLong { .. } => {
                 Self::of_field(ErrorCode::CommandTooLong, message, "command".to_owned())
             }
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::IgnorePoison;
-use image::{Progress, ProgressFn, Stage};
+use image::{ProgressFn, PullReport, PullStep};
 use tokio::time::Instant;
 
 /// How long nothing is shown at most.
@@ -19,7 +19,7 @@ pub async fn show<T, Pull: Future<Output = T>>(pull: impl FnOnce(ProgressFn) -> 
     let display =
         Arc::new(ProgressDisplay { last: Mutex::default(), is_live: std::io::stderr().is_terminal() });
     let reported = Arc::clone(&display);
-    let mut pull = pin!(pull(Arc::new(move |progress: Progress| reported.report(progress))));
+    let mut pull = pin!(pull(Arc::new(move |progress: PullReport| reported.report(progress))));
     let mut ticks = tokio::time::interval(SILENCE);
     // The first tick is at once.
     ticks.tick().await;
@@ -42,14 +42,14 @@ struct ProgressDisplay {
 
 /// What the last line says.
 struct LastLine {
-    progress: Progress,
+    progress: PullReport,
     since: Instant,
 }
 
 impl ProgressDisplay {
-    fn report(&self, progress: Progress) {
+    fn report(&self, progress: PullReport) {
         let mut last = self.last.lock().ignore_poison();
-        let key = |progress: &Progress| (progress.source.clone(), progress.stage);
+        let key = |progress: &PullReport| (progress.source.clone(), progress.stage);
         let known = last.as_ref().filter(|shown| key(&shown.progress) == key(&progress));
         if known.is_some() && !self.is_live {
             return;
@@ -81,12 +81,12 @@ impl ProgressDisplay {
     }
 }
 
-fn line(progress: &Progress) -> String {
+fn line(progress: &PullReport) -> String {
     let doing = match progress.stage {
-        Stage::Resolving => "asking",
-        Stage::Fetching => "fetching from",
-        Stage::Building => "building from",
-        Stage::Storing => "storing from",
+        PullStep::Resolving => "asking",
+        PullStep::Fetching => "fetching from",
+        PullStep::Building => "building from",
+        PullStep::Storing => "storing from",
     };
     let megabytes = |bytes: u64| bytes as f64 / 1_048_576.0;
     let bytes = if progress.total_bytes > 0 {
@@ -103,10 +103,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_result_of_a_silent_pull_is_returned() {
-        let progress = Progress {
+        let progress = PullReport {
             image: "desktop".to_owned(),
             source: "debian:bookworm".to_owned(),
-            stage: Stage::Building,
+            stage: PullStep::Building,
             done_bytes: 0,
             total_bytes: 0,
         };

@@ -99,7 +99,7 @@ impl Harness {
         let (engine, _) = Engine::open(parts, engine_settings).await?;
         let stopping = CancellationToken::new();
         let mcp = Mcp { image: settings.ready[0].to_owned(), ..Mcp::default() };
-        let builder = builder::Settings {
+        let builder = builder::BuilderSettings {
             dir: dir.path().join("builds"),
             concurrent: 2,
             max_context_bytes: 1 << 20,

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use api::{EventKind, SandboxState};
 use rules::TimeMs;
 use store::conformance::{event, id, record, terminated};
-use store::{Batch, Filter, MAX_WRITES, Page, SandboxRecord, SqliteStore, Store};
+use store::{Batch, Filter, MAX_WRITES, PageRange, SandboxRecord, SqliteStore, Store};
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type MeasureResult<T> = Result<T, Box<dyn Error>>;
 
 #[tokio::main(worker_threads = 2)]
-async fn main() -> Outcome<()> {
+async fn main() -> MeasureResult<()> {
     let mut arguments = std::env::args().skip(1);
     let directory = PathBuf::from(arguments.next().ok_or("usage: measure DIRECTORY [RECORDS]")?);
     let records: u32 = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
@@ -31,7 +31,7 @@ async fn main() -> Outcome<()> {
     result
 }
 
-async fn measure(path: &PathBuf, records: u32) -> Outcome<()> {
+async fn measure(path: &PathBuf, records: u32) -> MeasureResult<()> {
     let store = Arc::new(SqliteStore::open(path)?);
     puts(&store).await?;
     notes(&store).await?;
@@ -53,7 +53,7 @@ async fn measure(path: &PathBuf, records: u32) -> Outcome<()> {
     Ok(())
 }
 
-async fn puts(store: &Arc<SqliteStore>) -> Outcome<()> {
+async fn puts(store: &Arc<SqliteStore>) -> MeasureResult<()> {
     let mut times = Vec::new();
     for number in 0..1000 {
         let record = tagged(u32::MAX - number);
@@ -91,7 +91,7 @@ async fn puts(store: &Arc<SqliteStore>) -> Outcome<()> {
 }
 
 /// The latency of one append or commit without load.
-async fn notes(store: &Arc<SqliteStore>) -> Outcome<()> {
+async fn notes(store: &Arc<SqliteStore>) -> MeasureResult<()> {
     let event = || event(u32::MAX, EventKind::ExecCompleted, TimeMs(1));
     for noted in [true, false] {
         let mut times = Vec::new();
@@ -120,7 +120,7 @@ fn tagged(number: u32) -> SandboxRecord {
 
 /// Records like those of a service after years: a thousand living sandboxes, the others terminated; three images; a
 /// hundred sandboxes per user.
-async fn fill(store: &Arc<SqliteStore>, records: u32) -> Outcome<()> {
+async fn fill(store: &Arc<SqliteStore>, records: u32) -> MeasureResult<()> {
     let mut tasks = tokio::task::JoinSet::new();
     let mut number = 0;
     while number < records {
@@ -150,9 +150,9 @@ async fn fill(store: &Arc<SqliteStore>, records: u32) -> Outcome<()> {
 }
 
 /// A name, and the filter for each of its calls.
-type Row<'a> = (&'a str, Box<dyn Fn(u32) -> Filter + 'a>);
+type NamedFilter<'a> = (&'a str, Box<dyn Fn(u32) -> Filter + 'a>);
 
-async fn lists(store: &Arc<SqliteStore>, records: u32) -> Outcome<()> {
+async fn lists(store: &Arc<SqliteStore>, records: u32) -> MeasureResult<()> {
     let all = Filter { account: "acme".to_owned(), ..Filter::default() };
     let state = |state| Filter { state: Some(state), ..all.clone() };
     let image = || Filter { image: Some("node:22".to_owned()), ..all.clone() };
@@ -160,7 +160,7 @@ async fn lists(store: &Arc<SqliteStore>, records: u32) -> Outcome<()> {
         let metadata = [("userId".to_owned(), (number * 7919 % (records / 100).max(1)).to_string())].into();
         Filter { metadata, ..all.clone() }
     };
-    let rows: [Row<'_>; 8] = [
+    let rows: [NamedFilter<'_>; 8] = [
         ("list, no filter", Box::new(|_| all.clone())),
         ("list, state paused", Box::new(|_| state(SandboxState::Paused))),
         ("list, state terminated", Box::new(|_| state(SandboxState::Terminated))),
@@ -188,13 +188,13 @@ async fn lists(store: &Arc<SqliteStore>, records: u32) -> Outcome<()> {
         for number in 0..1000 {
             let filter = filter(number);
             let began = Instant::now();
-            total = store.list(&filter, Page { limit: 20, offset: 0 }).await?.total;
+            total = store.list(&filter, PageRange { limit: 20, offset: 0 }).await?.total;
             times.push(began.elapsed());
         }
         report(&format!("{name} ({total})"), times);
     }
     for (name, offset) in [("list, page in the middle", records / 2), ("list, last page", records - 20)] {
-        let page = Page { limit: 20, offset: offset.into() };
+        let page = PageRange { limit: 20, offset: offset.into() };
         let mut times = Vec::new();
         for _ in 0..20 {
             let began = Instant::now();
@@ -206,7 +206,7 @@ async fn lists(store: &Arc<SqliteStore>, records: u32) -> Outcome<()> {
     let metadata = [("team".to_owned(), "3".to_owned())].into();
     let seventh = Filter { metadata, ..all.clone() };
     let began = Instant::now();
-    store.list(&seventh, Page { limit: 20, offset: 0 }).await?;
+    store.list(&seventh, PageRange { limit: 20, offset: 0 }).await?;
     println!("{:<46} once {:.2} ms", "list, a seventh has it", millis(began.elapsed()));
     Ok(())
 }

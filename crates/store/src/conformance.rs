@@ -19,7 +19,7 @@ use api::{EventKind, Isolation, NetworkPolicy, Resources, SandboxConfig, Sandbox
 use rules::{Accounting, KeyLimits, TimeMs};
 use serde_json::json;
 
-use crate::{Filter, IdempotencyRecord, KeyRecord, NewEvent, Page, SandboxRecord, Store};
+use crate::{Filter, IdempotencyRecord, KeyRecord, NewEvent, PageRange, SandboxRecord, Store};
 
 /// Runs every case.
 pub async fn all<S: Store>(fresh: impl Fn() -> S) {
@@ -184,11 +184,11 @@ fn pairs(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-const PAGE: Page = Page { limit: 100, offset: 0 };
+const PAGE: PageRange = PageRange { limit: 100, offset: 0 };
 
 /// The numbers in the ids of a page, and the total.
 #[expect(clippy::expect_used, reason = "a suite of tests")]
-async fn listed(store: &Arc<dyn Store>, filter: &Filter, page: Page) -> (Vec<u32>, u64) {
+async fn listed(store: &Arc<dyn Store>, filter: &Filter, page: PageRange) -> (Vec<u32>, u64) {
     let listing = store.list(filter, page).await.expect("a list");
     let numbers = listing.items.iter().map(|item| item.id.as_str()[3..].parse().expect("a number"));
     (numbers.collect(), listing.total)

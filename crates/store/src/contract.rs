@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::{
     Batch, BegunWork, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord,
-    KeyRecord, Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, StoreError, StoredBytes,
+    KeyRecord, Listing, NewEvent, PageRange, SandboxRecord, SnapshotRecord, StoreError, StoredBytes,
     TemplateRecord, Topic,
 };
 
@@ -34,7 +34,7 @@ pub trait Store: Send + Sync + 'static {
     /// All sandboxes that are not terminated, ordered by id; for recovery.
     async fn living(&self) -> Result<Vec<SandboxRecord>, StoreError>;
 
-    async fn list(&self, filter: &Filter, page: Page) -> Result<Listing, StoreError>;
+    async fn list(&self, filter: &Filter, page: PageRange) -> Result<Listing, StoreError>;
 
     /// The events of a sandbox with a sequence above `after`, oldest first; at most `limit` and [`crate::MAX_PAGE`].
     async fn events(&self, sandbox: &SandboxId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError>;

@@ -10,30 +10,30 @@ use api::SandboxId;
 
 /// The cause of an error, which clones of the error share. Two causes are equal if their texts are.
 #[derive(Debug, Clone)]
-pub struct Cause(Arc<dyn Error + Send + Sync>);
+pub struct StoreCause(Arc<dyn Error + Send + Sync>);
 
-impl Cause {
+impl StoreCause {
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(Arc::from(cause.into()))
     }
 }
 
-impl PartialEq for Cause {
+impl PartialEq for StoreCause {
     fn eq(&self, other: &Self) -> bool {
         self.0.to_string() == other.0.to_string()
     }
 }
 
-impl Eq for Cause {}
+impl Eq for StoreCause {}
 
-impl fmt::Display for Cause {
+impl fmt::Display for StoreCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
 }
 
 /// `#[source]` of an error is the cause itself, so this type must not be an error.
-impl Deref for Cause {
+impl Deref for StoreCause {
     type Target = dyn Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
@@ -67,16 +67,16 @@ pub enum StoreError {
     Closed,
     /// A step failed. If it was a commit, none of its writes is visible.
     #[error("{step}: {source}")]
-    Failed { step: &'static str, source: Cause },
+    Failed { step: &'static str, source: StoreCause },
     /// The file cannot be read.
     #[error(
         "the database {} is damaged: {source}; restore it from a backup, or move it away and start once with 'sandboxd serve --discard-orphans', which makes an empty one and deletes all sandboxes and snapshots",
         path.display()
     )]
-    Damaged { path: PathBuf, source: Cause },
+    Damaged { path: PathBuf, source: StoreCause },
     /// Another program made the file.
     #[error("{} is not a database of this service: {source}; choose another path", path.display())]
-    Foreign { path: PathBuf, source: Cause },
+    Foreign { path: PathBuf, source: StoreCause },
     /// A newer version of the service wrote it.
     #[error(
         "the database {} has version {found} and this program knows up to {known}; run the newer program again, or restore the backup made before its upgrade",
@@ -87,7 +87,7 @@ pub enum StoreError {
 
 impl StoreError {
     pub fn failed(step: &'static str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Failed { step, source: Cause::new(cause) }
+        Self::Failed { step, source: StoreCause::new(cause) }
     }
 
     /// Whether the disk of the store has no space left for a write. Reads and small writes may still succeed.

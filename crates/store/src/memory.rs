@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::followers::{Followers, VisibleEvent};
 use crate::{
     Batch, BegunWork, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord,
-    KeyRecord, Listing, MAX_PAGE, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError,
+    KeyRecord, Listing, MAX_PAGE, NewEvent, PageRange, SandboxRecord, SnapshotRecord, Store, StoreError,
     StoredBytes, TemplateRecord, Topic, Write,
 };
 
@@ -161,7 +161,7 @@ impl Store for MemoryStore {
         Ok(records.filter(|record| record.state != SandboxState::Terminated).cloned().collect())
     }
 
-    async fn list(&self, filter: &Filter, page: Page) -> Result<Listing, StoreError> {
+    async fn list(&self, filter: &Filter, page: PageRange) -> Result<Listing, StoreError> {
         let state = self.read()?;
         let mut fitting: Vec<_> =
             state.tables.sandboxes.values().filter(|(_, record)| lists::matches(filter, record)).collect();

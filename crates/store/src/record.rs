@@ -127,7 +127,7 @@ pub struct Filter {
 
 /// A page of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Page {
+pub struct PageRange {
     /// Capped at [`MAX_PAGE`].
     pub limit: u32,
     pub offset: u64,

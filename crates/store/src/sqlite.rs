@@ -50,11 +50,11 @@ use tokio::sync::watch;
 use crate::followers::Followers;
 use crate::{
     Batch, BegunWork, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord,
-    KeyRecord, Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes,
+    KeyRecord, Listing, NewEvent, PageRange, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes,
     TemplateRecord, Topic,
 };
 use journal::Journal;
-use purge::{Purged, Target};
+use purge::{PurgeTarget, Purged};
 use readers::{Readers, SERVICE};
 use writer::{Job, Writer};
 
@@ -121,7 +121,7 @@ impl SqliteStore {
         accounts.map_err(|error| error.into_store_error(path, "cannot read the accounts of keys"))
     }
 
-    async fn send_job<T>(&self, job: impl FnOnce(writer::Reply<T>) -> Job) -> Result<T, StoreError> {
+    async fn send_job<T>(&self, job: impl FnOnce(writer::ReplySender<T>) -> Job) -> Result<T, StoreError> {
         let queue = {
             let writer = self.writer.lock().ignore_poison();
             writer.as_ref().ok_or(StoreError::Closed)?.queue()
@@ -132,11 +132,14 @@ impl SqliteStore {
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
-    async fn purge_all(&self, before: TimeMs, target: Target) -> Result<u64, StoreError> {
+    async fn purge_all(&self, before: TimeMs, target: PurgeTarget) -> Result<u64, StoreError> {
         self.purge_in_parts(|reply| Job::Purge { before, target, reply }).await
     }
 
-    async fn purge_in_parts(&self, part: impl Fn(writer::Reply<Purged>) -> Job) -> Result<u64, StoreError> {
+    async fn purge_in_parts(
+        &self,
+        part: impl Fn(writer::ReplySender<Purged>) -> Job,
+    ) -> Result<u64, StoreError> {
         let mut count = 0;
         loop {
             let Purged { removed, more } = self.send_job(&part).await?;
@@ -175,7 +178,7 @@ impl Store for SqliteStore {
         self.readers.read(SERVICE, "cannot read the living sandboxes", read::living).await
     }
 
-    async fn list(&self, filter: &Filter, page: Page) -> Result<Listing, StoreError> {
+    async fn list(&self, filter: &Filter, page: PageRange) -> Result<Listing, StoreError> {
         let (account, filter) = (filter.account.clone(), filter.clone());
         let read = move |connection: &mut _| list::list(connection, &filter, page);
         self.readers.read(&account, "cannot list sandboxes", read).await
@@ -256,8 +259,8 @@ impl Store for SqliteStore {
     }
 
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
-        let count = self.purge_all(before, Target::Sandboxes).await?;
-        self.purge_all(before, Target::OrphanedEvents).await?;
+        let count = self.purge_all(before, PurgeTarget::Sandboxes).await?;
+        self.purge_all(before, PurgeTarget::OrphanedEvents).await?;
         Ok(count)
     }
 
@@ -272,7 +275,7 @@ impl Store for SqliteStore {
     }
 
     async fn purge_idempotency_records(&self, now: TimeMs) -> Result<u64, StoreError> {
-        self.purge_all(now, Target::IdempotencyRecords).await
+        self.purge_all(now, PurgeTarget::IdempotencyRecords).await
     }
 
     async fn close(&self) {

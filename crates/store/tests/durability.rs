@@ -14,7 +14,7 @@ use std::sync::Arc;
 use api::EventKind;
 use rules::TimeMs;
 use store::conformance::{event, id, idempotency_record, record, terminated};
-use store::{Batch, Filter, IdempotencyRecord, MAX_PAGE, Page, SandboxRecord, SqliteStore, Store};
+use store::{Batch, Filter, IdempotencyRecord, MAX_PAGE, PageRange, SandboxRecord, SqliteStore, Store};
 
 const ROUNDS: u32 = 25;
 const WRITERS: u32 = 12;
@@ -129,12 +129,12 @@ async fn compare(path: &Path, safe: &HashMap<u32, u64>) {
             stored += 1;
             let metadata = [("revision".to_owned(), revision.to_string())].into();
             let filter = Filter { account: "acme".into(), state: Some(found.state), image: None, metadata };
-            let listing = store.list(&filter, Page { limit: 100, offset: 0 }).await.unwrap();
+            let listing = store.list(&filter, PageRange { limit: 100, offset: 0 }).await.unwrap();
             assert!(listing.items.iter().any(|item| item.id == found.id), "sandbox {number}");
         }
     }
     let all = Filter { account: "acme".into(), ..Filter::default() };
-    assert_eq!(store.list(&all, Page { limit: 100, offset: 0 }).await.unwrap().total, stored);
+    assert_eq!(store.list(&all, PageRange { limit: 100, offset: 0 }).await.unwrap().total, stored);
     store.close().await;
     let connection = rusqlite::Connection::open(path).unwrap();
     let check: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();

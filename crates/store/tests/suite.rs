@@ -9,7 +9,7 @@ use rules::TimeMs;
 use store::conformance::{self, event, id, idempotency_record, key, record, terminated};
 use store::{
     Batch, EventFilter, EventOrder, EventPage, Filter, IdempotencyRecord, KeyRecord, MemoryStore, NewEvent,
-    Page, SandboxRecord, SqliteStore, Store, StoreError, Write,
+    PageRange, SandboxRecord, SqliteStore, Store, StoreError, Write,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,7 +141,7 @@ async fn agree(one: &dyn Store, other: &dyn Store) {
         for tag in [None, Some("0"), Some("1")] {
             let metadata = tag.map(|tag| ("tag".to_owned(), tag.to_owned())).into_iter().collect();
             let filter = Filter { account: "acme".into(), state, image: None, metadata };
-            let page = Page { limit: 3, offset: 1 };
+            let page = PageRange { limit: 3, offset: 1 };
             assert_eq!(one.list(&filter, page).await, other.list(&filter, page).await);
         }
     }

@@ -15,7 +15,7 @@ const RATIO_FROM_BYTES: u64 = 256 << 20;
 
 /// What an archive may have. `u64::MAX` where the caller has a bound of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct TarLimits {
     /// Bytes of the tar without compression, headers included.
     pub unpacked_bytes: u64,
     /// Bytes of the tar for each byte of the compressed archive, checked above 256 MiB.
@@ -26,7 +26,7 @@ pub struct Limits {
     pub name_bytes: u64,
 }
 
-impl Limits {
+impl TarLimits {
     /// Bounds only the headers of each entry.
     pub const HEADERS: Self =
         Self { unpacked_bytes: u64::MAX, ratio: u64::MAX, entries: u64::MAX, name_bytes: u64::MAX };
@@ -60,7 +60,7 @@ pub struct Bounds(Rc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
-    limits: Limits,
+    limits: TarLimits,
     packed_bytes: Option<ByteCount>,
     header_bytes_left: Cell<u64>,
     unpacked_bytes: Cell<u64>,
@@ -75,7 +75,7 @@ impl Bounds {
         let next = entries.next().transpose();
         self.0.header_bytes_left.set(u64::MAX);
         let Some(entry) = next? else { return Ok(None) };
-        let Limits { entries, name_bytes, .. } = self.0.limits;
+        let TarLimits { entries, name_bytes, .. } = self.0.limits;
         let link_bytes = entry.link_name_bytes().map_or(0, |target| target.len());
         let names = (entry.path_bytes().len() + link_bytes) as u64;
         add(&self.0.entries, 1, entries, Exceeded::Entries { allowed: entries })?;
@@ -91,7 +91,7 @@ impl Bounds {
         if left != u64::MAX {
             self.0.header_bytes_left.set(left - n);
         }
-        let Limits { unpacked_bytes, ratio, .. } = self.0.limits;
+        let TarLimits { unpacked_bytes, ratio, .. } = self.0.limits;
         let exceeded = Exceeded::UnpackedBytes { allowed: unpacked_bytes };
         add(&self.0.unpacked_bytes, n, unpacked_bytes, exceeded)?;
         let unpacked = self.0.unpacked_bytes.get();
@@ -127,14 +127,14 @@ pub fn drain(entry: &mut Entry<'_, impl Read>) -> io::Result<()> {
 
 /// A plain tar, whose reader gets an error beyond the bounds.
 #[derive(Debug)]
-pub struct Bounded<R> {
+pub struct BoundedTar<R> {
     tar: R,
     bounds: Bounds,
 }
 
-impl<R> Bounded<R> {
+impl<R> BoundedTar<R> {
     /// `packed_bytes` are those that the compressed archive has had, for the ratio.
-    pub fn new(tar: R, packed_bytes: Option<ByteCount>, limits: Limits) -> Self {
+    pub fn new(tar: R, packed_bytes: Option<ByteCount>, limits: TarLimits) -> Self {
         let counts = Counts {
             limits,
             packed_bytes,
@@ -155,7 +155,7 @@ impl<R> Bounded<R> {
     }
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedTar<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.tar.read(buffer)?;
         self.bounds.count_read(n as u64)?;
@@ -163,7 +163,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-impl<R: Seek> Seek for Bounded<R> {
+impl<R: Seek> Seek for BoundedTar<R> {
     /// What is skipped counts as read neither by the headers nor by the unpacked bytes.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.tar.seek(to)

@@ -6,7 +6,7 @@ use tar::EntryType;
 
 use crate::*;
 
-const NO_LIMIT: Limits = Limits::HEADERS;
+const NO_LIMIT: TarLimits = TarLimits::HEADERS;
 
 fn header(kind: EntryType, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
@@ -28,10 +28,10 @@ fn archive(entries: &[(EntryType, usize)]) -> Vec<u8> {
 }
 
 /// Reads all entries, and returns their number.
-fn read(content: &[u8], limits: Limits) -> io::Result<usize> {
+fn read(content: &[u8], limits: TarLimits) -> io::Result<usize> {
     let packed = Packed::open(content, SMALL_WINDOW_LOG)?;
     let packed_bytes = packed.packed_bytes();
-    let bounded = Bounded::new(packed, Some(packed_bytes), limits);
+    let bounded = BoundedTar::new(packed, Some(packed_bytes), limits);
     let bounds = bounded.bounds();
     let mut archive = tar::Archive::new(bounded);
     let mut entries = archive.entries()?;
@@ -72,22 +72,22 @@ fn entries_of_each_compression_are_read() {
 #[test]
 fn each_bound_names_what_was_exceeded() {
     let files = archive(&[(EntryType::Regular, 1000); 10]);
-    let of = |content: &[u8], limits: Limits| Exceeded::of(&read(content, limits).unwrap_err()).unwrap();
+    let of = |content: &[u8], limits: TarLimits| Exceeded::of(&read(content, limits).unwrap_err()).unwrap();
     for (limits, exceeded) in [
-        (Limits { entries: 9, ..NO_LIMIT }, Exceeded::Entries { allowed: 9 }),
-        (Limits { name_bytes: 39, ..NO_LIMIT }, Exceeded::NameBytes { allowed: 39 }),
-        (Limits { unpacked_bytes: 5000, ..NO_LIMIT }, Exceeded::UnpackedBytes { allowed: 5000 }),
+        (TarLimits { entries: 9, ..NO_LIMIT }, Exceeded::Entries { allowed: 9 }),
+        (TarLimits { name_bytes: 39, ..NO_LIMIT }, Exceeded::NameBytes { allowed: 39 }),
+        (TarLimits { unpacked_bytes: 5000, ..NO_LIMIT }, Exceeded::UnpackedBytes { allowed: 5000 }),
     ] {
         assert_eq!(of(&files, limits), exceeded);
         assert_eq!(of(&gzip(&files), limits), exceeded);
     }
-    assert_eq!(read(&files, Limits { entries: 10, name_bytes: 40, ..NO_LIMIT }).unwrap(), 10);
+    assert_eq!(read(&files, TarLimits { entries: 10, name_bytes: 40, ..NO_LIMIT }).unwrap(), 10);
     let zeros = zstd(&[archive(&[(EntryType::Regular, 0)]), vec![0; 300 << 20]].concat(), 20);
-    let mut all = Bounded::new(Packed::open(&zeros[..], SMALL_WINDOW_LOG).unwrap(), None, NO_LIMIT);
+    let mut all = BoundedTar::new(Packed::open(&zeros[..], SMALL_WINDOW_LOG).unwrap(), None, NO_LIMIT);
     assert!(io::copy(&mut all, &mut io::sink()).unwrap() > 300 << 20);
     let packed = Packed::open(&zeros[..], SMALL_WINDOW_LOG).unwrap();
     let count = packed.packed_bytes();
-    let mut bounded = Bounded::new(packed, Some(count), Limits { ratio: 1000, ..NO_LIMIT });
+    let mut bounded = BoundedTar::new(packed, Some(count), TarLimits { ratio: 1000, ..NO_LIMIT });
     let error = io::copy(&mut bounded, &mut io::sink()).unwrap_err();
     assert_eq!(Exceeded::of(&error), Some(Exceeded::Ratio { allowed: 1000 }));
 }
@@ -143,7 +143,7 @@ proptest! {
             1 => gzip(&content),
             _ => zstd(&content, 20),
         };
-        let limits = Limits { unpacked_bytes: 1 << 20, entries: 100, name_bytes: 10_000, ratio: 1000 };
+        let limits = TarLimits { unpacked_bytes: 1 << 20, entries: 100, name_bytes: 10_000, ratio: 1000 };
         let used = measure(|| drop(read(&packed, limits)));
         prop_assert!(used.bytes_max <= 4 << 20, "{} bytes", used.bytes_max);
     }

@@ -11,16 +11,16 @@ const VALUES: u32 = 16_384;
 
 /// For `deserialize_with`.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
-    Bounded { left: &Cell::new(VALUES) }.deserialize(deserializer)
+    CountedValue { left: &Cell::new(VALUES) }.deserialize(deserializer)
 }
 
 /// Parses one value, and counts it.
 #[derive(Clone, Copy)]
-struct Bounded<'a> {
+struct CountedValue<'a> {
     left: &'a Cell<u32>,
 }
 
-impl<'de> DeserializeSeed<'de> for Bounded<'_> {
+impl<'de> DeserializeSeed<'de> for CountedValue<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -31,7 +31,7 @@ impl<'de> DeserializeSeed<'de> for Bounded<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Bounded<'_> {
+impl<'de> Visitor<'de> for CountedValue<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use api::wildcard::has_wildcards;
-use dockerfile::{Copy, Run, Source, Step, Work};
+use dockerfile::{Copy, CopySource, PlanStep, Run, Work};
 use engine::{FileOp, FileResponse, ProcessEnd};
 use tempfile::NamedTempFile;
 use tokio::io::AsyncWriteExt;
@@ -17,7 +17,7 @@ use crate::context::index::EntryKind;
 use crate::context::spool::Spool;
 use crate::context::{Context, Hashes};
 use crate::copy::search::Search;
-use crate::copy::{Selection, Target};
+use crate::copy::{CopyTarget, Selection};
 use crate::error::{BuildError, Ended};
 use crate::interruptible::interruptible;
 
@@ -60,8 +60,8 @@ const OVERHEAD_BYTES: u64 = 64 << 20;
 pub struct ForeignFiles {
     pub context: Arc<Context>,
     /// The step, with the files as its sources.
-    pub step: Step,
-    pub target: Target,
+    pub step: PlanStep,
+    pub target: CopyTarget,
     _archive: NamedTempFile,
 }
 
@@ -71,12 +71,12 @@ impl ForeignFiles {
     pub async fn read(
         spool: &Spool,
         sandbox: &StepSandbox<'_>,
-        (step, copy): (&Step, &Copy),
+        (step, copy): (&PlanStep, &Copy),
         disk_mb: u32,
     ) -> Result<Self, Ended> {
         let patterns = copy.sources.iter().filter_map(|source| match source {
-            Source::Path(path) => Some(format!("/{}", path.trim_start_matches('/')).replace("[^", "[!")),
-            Source::Inline { .. } => None,
+            CopySource::Path(path) => Some(format!("/{}", path.trim_start_matches('/')).replace("[^", "[!")),
+            CopySource::Inline { .. } => None,
         });
         let words = ["/bin/bash", "-c", SCRIPT, DIRECTORY].map(str::to_owned).into_iter();
         let run = Run {
@@ -100,7 +100,7 @@ impl ForeignFiles {
         });
         let read = read.await.map_err(|error| BuildError::new(format!("--from: {error}")))?;
         let (context, copy, target) = read?;
-        let step = Step { work: Work::Copy(copy), ..step.clone() };
+        let step = PlanStep { work: Work::Copy(copy), ..step.clone() };
         Ok(Self { context: Arc::new(context), step, target, _archive: archive })
     }
 }
@@ -149,13 +149,13 @@ async fn pack(spool: &Spool, sandbox: &StepSandbox<'_>, mut room: Room) -> Resul
 }
 
 /// What the script has copied, in its order.
-fn sources(context: &Context) -> Vec<Source> {
+fn sources(context: &Context) -> Vec<CopySource> {
     let mut sources = Vec::new();
     for number in 1_u32.. {
         if let Some(entry) = context.get(&number.to_string())
             && entry.kind == EntryKind::Directory
         {
-            sources.push(Source::Path(number.to_string()));
+            sources.push(CopySource::Path(number.to_string()));
             continue;
         }
         let directory = format!("{number}-file");
@@ -163,7 +163,7 @@ fn sources(context: &Context) -> Vec<Source> {
         let path = context.index.path(rank);
         // The only file in it. A pattern is compared with all paths, so it is used only for a name that looks like one.
         let path = if has_wildcards(path) { format!("{directory}/*") } else { path.to_owned() };
-        sources.push(Source::Path(path));
+        sources.push(CopySource::Path(path));
     }
     sources
 }
@@ -194,7 +194,7 @@ mod tests {
         ]);
         let token = tokio_util::sync::CancellationToken::new();
         let context = Context::read(file.path().to_owned(), Hashes::Skip, &token).unwrap();
-        let paths = ["1", "2-file/b", "3", "4-file/*"].map(|path| Source::Path(path.to_owned()));
+        let paths = ["1", "2-file/b", "3", "4-file/*"].map(|path| CopySource::Path(path.to_owned()));
         assert_eq!(sources(&context), paths);
     }
 

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use dockerfile::{Origin, Plan, Step, Work};
+use dockerfile::{BuildPlan, Origin, PlanStep, Work};
 
 use crate::build::keys;
 use crate::context::Context;
 use crate::copy::search::Search;
-use crate::copy::{Selection, Target};
+use crate::copy::{CopyTarget, Selection};
 use crate::error::BuildError;
 
 /// A step with its key.
 pub struct KeyedStep {
-    pub step: Step,
+    pub step: PlanStep,
     /// Of a copy.
-    pub target: Target,
+    pub target: CopyTarget,
     pub key: String,
 }
 
@@ -22,7 +22,7 @@ pub struct KeyedStep {
 /// plan whose result is not that of its last step gets a step without work, so that every template has a snapshot, which is its last.
 /// Blocks.
 pub fn keyed_steps(
-    mut plan: Plan,
+    mut plan: BuildPlan,
     line: usize,
     roots: &BTreeMap<String, String>,
     context: &Context,
@@ -32,7 +32,7 @@ pub fn keyed_steps(
     if !matches!(&plan.result, Origin::Step(step) if is_last(*step)) {
         let text = "no step changes the base".to_owned();
         let (above, directories) = (plan.result.clone(), Vec::new());
-        plan.steps.push(Step { above, line, text, directories, work: Work::Nothing });
+        plan.steps.push(PlanStep { above, line, text, directories, work: Work::Nothing });
     }
     let mut search = Search::new(is_stopped);
     let mut keyed: Vec<KeyedStep> = Vec::new();
@@ -44,7 +44,9 @@ pub fn keyed_steps(
         let parent = key_of(&step.above);
         let (key, target) = match &step.work {
             Work::Copy(copy) => match &copy.from {
-                Some(from) => (keys::of_foreign_copy(parent, &step, copy, key_of(from)), Target::default()),
+                Some(from) => {
+                    (keys::of_foreign_copy(parent, &step, copy, key_of(from)), CopyTarget::default())
+                }
                 None => {
                     // Dropped with the step: the files of one copy at a time are in memory.
                     let found = Selection::find(context, copy, &mut search);
@@ -52,7 +54,7 @@ pub fn keyed_steps(
                     (keys::of_step(parent, &step, Some((context, &found))), found.target)
                 }
             },
-            Work::Run(_) | Work::Nothing => (keys::of_step(parent, &step, None), Target::default()),
+            Work::Run(_) | Work::Nothing => (keys::of_step(parent, &step, None), CopyTarget::default()),
         };
         keyed.push(KeyedStep { step, target, key });
     }

@@ -3,19 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use dockerfile::{Copy, Directory, Run, Source, Step, Work};
+use dockerfile::{Copy, CopySource, Directory, PlanStep, Run, Work};
 use sha2::{Digest, Sha256};
 
 use crate::context::Context;
 use crate::context::index::EntryKind;
-use crate::copy::{Content, Selection, Target};
+use crate::copy::{CopiedContent, CopyTarget, Selection};
 
 /// Raised when the builder carries out the same step differently.
 const FORMAT: &str = "sandboxd build 2";
 
 /// The key of what a Dockerfile builds upon.
 pub fn of_base(identity: &str, isolation: &str) -> String {
-    let mut key = Key::new(FORMAT);
+    let mut key = StepHasher::new(FORMAT);
     key.text(identity);
     // Files that a step writes can have owners or attributes that depend on it.
     key.text(isolation);
@@ -23,8 +23,8 @@ pub fn of_base(identity: &str, isolation: &str) -> String {
 }
 
 /// The key of a step. `selected` has the files of a copy.
-pub fn of_step(parent: &str, step: &Step, selected: Option<(&Context, &Selection)>) -> String {
-    let mut key = Key::above(parent, step);
+pub fn of_step(parent: &str, step: &PlanStep, selected: Option<(&Context, &Selection)>) -> String {
+    let mut key = StepHasher::above(parent, step);
     match &step.work {
         Work::Nothing => key.text("nothing"),
         Work::Run(run) => key.run(run),
@@ -38,16 +38,16 @@ pub fn of_step(parent: &str, step: &Step, selected: Option<(&Context, &Selection
 }
 
 /// The key of a step that copies files of another file system, which has a key of its own.
-pub fn of_foreign_copy(parent: &str, step: &Step, copy: &Copy, from: &str) -> String {
-    let mut key = Key::above(parent, step);
+pub fn of_foreign_copy(parent: &str, step: &PlanStep, copy: &Copy, from: &str) -> String {
+    let mut key = StepHasher::above(parent, step);
     key.text("copy from");
     key.text(from);
     key.target(copy);
     key.number(copy.sources.len() as u64);
     for source in &copy.sources {
         match source {
-            Source::Path(path) => key.text(path),
-            Source::Inline { name, content } => key.texts(&[name.clone(), content.clone()]),
+            CopySource::Path(path) => key.text(path),
+            CopySource::Inline { name, content } => key.texts(&[name.clone(), content.clone()]),
         }
     }
     key.finish()
@@ -55,7 +55,7 @@ pub fn of_foreign_copy(parent: &str, step: &Step, copy: &Copy, from: &str) -> St
 
 /// The key of the processes of a start command.
 pub fn of_start(parent: &str, start: &Run, ready: Option<&str>) -> String {
-    let mut key = Key::new(parent);
+    let mut key = StepHasher::new(parent);
     key.text("start");
     key.run(start);
     key.text(ready.unwrap_or_default());
@@ -63,9 +63,9 @@ pub fn of_start(parent: &str, start: &Run, ready: Option<&str>) -> String {
 }
 
 /// A hash of texts and numbers, each with its length, so that no two sequences are the same.
-struct Key(Sha256);
+struct StepHasher(Sha256);
 
-impl Key {
+impl StepHasher {
     fn new(parent: &str) -> Self {
         let mut key = Self(Sha256::new());
         key.text(parent);
@@ -73,7 +73,7 @@ impl Key {
     }
 
     /// Of a step, with the directories that it makes.
-    fn above(parent: &str, step: &Step) -> Self {
+    fn above(parent: &str, step: &PlanStep) -> Self {
         let mut key = Self::new(parent);
         key.number(step.directories.len() as u64);
         for Directory { path, owner } in &step.directories {
@@ -118,15 +118,15 @@ impl Key {
     fn copy(&mut self, copy: &Copy, context: &Context, selection: &Selection) {
         self.text("copy");
         self.target(copy);
-        self.number(u64::from(selection.target == Target::Directory));
+        self.number(u64::from(selection.target == CopyTarget::Directory));
         let files = selection.files(context, copy);
         self.number(files.len() as u64);
         for (path, content) in files {
             self.text(path);
             match content {
-                Content::Inline(text) => self.text(text),
-                Content::Entry(entry) | Content::Archive(entry, _) => {
-                    self.number(u64::from(matches!(content, Content::Archive(..))));
+                CopiedContent::Inline(text) => self.text(text),
+                CopiedContent::Entry(entry) | CopiedContent::Archive(entry, _) => {
+                    self.number(u64::from(matches!(content, CopiedContent::Archive(..))));
                     self.number(u64::from(entry.mode));
                     match entry.kind {
                         EntryKind::Directory => self.text("directory"),
@@ -158,12 +158,12 @@ impl Key {
 mod tests {
     use super::*;
 
-    fn step(work: Work) -> Step {
+    fn step(work: Work) -> PlanStep {
         let above = dockerfile::Origin::Base("a".to_owned());
-        Step { above, line: 1, text: "shown".to_owned(), directories: Vec::new(), work }
+        PlanStep { above, line: 1, text: "shown".to_owned(), directories: Vec::new(), work }
     }
 
-    fn run(command: &str, env: &[(&str, &str)], user: Option<&str>) -> Step {
+    fn run(command: &str, env: &[(&str, &str)], user: Option<&str>) -> PlanStep {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
         step(Work::Run(Run {
@@ -180,11 +180,11 @@ mod tests {
         let first = run("make", &[("A", "1")], None);
         let made = |owner: Option<&str>| {
             let directory = Directory { path: "/a".to_owned(), owner: owner.map(str::to_owned) };
-            Step { directories: vec![directory], ..step(Work::Nothing) }
+            PlanStep { directories: vec![directory], ..step(Work::Nothing) }
         };
         let copy = |source: &str, destination: &str| Copy {
             from: None,
-            sources: vec![Source::Path(source.to_owned())],
+            sources: vec![CopySource::Path(source.to_owned())],
             destination: destination.to_owned(),
             owner: None,
             mode: None,
@@ -211,6 +211,6 @@ mod tests {
         let different: std::collections::BTreeSet<_> = keys.iter().collect();
         assert_eq!(different.len(), keys.len());
         // The line and the shown text do not matter.
-        assert_eq!(of_step(&base, &Step { line: 9, text: "other".to_owned(), ..first }, None), keys[3]);
+        assert_eq!(of_step(&base, &PlanStep { line: 9, text: "other".to_owned(), ..first }, None), keys[3]);
     }
 }

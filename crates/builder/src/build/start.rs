@@ -11,7 +11,7 @@ use crate::build::last_output::LastOutput;
 use crate::build::step::{OutputLog, request};
 use crate::error::{BuildError, Ended};
 use crate::log::BuildLog;
-use crate::template::{Settings, Start};
+use crate::template::{StartCommand, TemplateSettings};
 
 /// The tag of the process of the start command.
 const TAG: &str = "start";
@@ -24,8 +24,8 @@ const SETTLES: Duration = Duration::from_millis(500);
 /// Starts the command, and returns when it is ready. It keeps running.
 pub async fn start(
     sandbox: SandboxHandle<'_>,
-    settings: &Settings,
-    start: &Start,
+    settings: &TemplateSettings,
+    start: &StartCommand,
     log: Option<&BuildLog>,
 ) -> Result<(), Ended> {
     let command = settings.shell(&start.command);
@@ -70,8 +70,8 @@ pub async fn start(
 /// Repeats the check until it succeeds. The log and the error have the reason why it does not.
 async fn wait_until(
     sandbox: SandboxHandle<'_>,
-    settings: &Settings,
-    (start, check): (&Start, &str),
+    settings: &TemplateSettings,
+    (start, check): (&StartCommand, &str),
     log: Option<&BuildLog>,
 ) -> Result<(), Ended> {
     let (check, begin) = (settings.shell(check), Instant::now());

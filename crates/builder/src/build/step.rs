@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::{BuildEvent, SandboxId};
-use dockerfile::{Copy, Directory, Run, Step, Work};
+use dockerfile::{Copy, Directory, PlanStep, Run, Work};
 use engine::{
     Channel, Engine, EngineError, FileErrorKind, FileKind, FileOp, ProcessEnd, ProcessEvent, ProcessRequest,
     SandboxHandle, Template as Image, UserFileOp,
@@ -13,7 +13,7 @@ use rules::LineSplitter;
 use store::SnapshotRecord;
 
 use crate::context::Context;
-use crate::copy::Target;
+use crate::copy::CopyTarget;
 use crate::copy::archive;
 use crate::error::{BuildError, Ended};
 use crate::log::BuildLog;
@@ -62,7 +62,12 @@ impl<'a> StepSandbox<'a> {
     }
 
     /// Carries out a step.
-    pub async fn carry_out(&self, step: &Step, context: &Arc<Context>, target: Target) -> Result<(), Ended> {
+    pub async fn carry_out(
+        &self,
+        step: &PlanStep,
+        context: &Arc<Context>,
+        target: CopyTarget,
+    ) -> Result<(), Ended> {
         for directory in &step.directories {
             self.make_directory(directory).await?;
         }
@@ -118,7 +123,7 @@ impl<'a> StepSandbox<'a> {
     }
 
     /// Sends files into the sandbox.
-    async fn copy(&self, context: &Arc<Context>, copy: &Copy, target: Target) -> Result<(), Ended> {
+    async fn copy(&self, context: &Arc<Context>, copy: &Copy, target: CopyTarget) -> Result<(), Ended> {
         let (directory, renamed) = self.destination(copy, target).await?;
         let mut pieces = archive::send(Arc::clone(context), copy.clone(), renamed);
         let path = directory.into_bytes();
@@ -138,10 +143,10 @@ impl<'a> StepSandbox<'a> {
     }
 
     /// The directory that the files go into, and the name of a single file if it gets another one.
-    async fn destination(&self, copy: &Copy, target: Target) -> Result<(String, Option<String>), Ended> {
+    async fn destination(&self, copy: &Copy, target: CopyTarget) -> Result<(String, Option<String>), Ended> {
         let destination = copy.destination.trim_end_matches('/');
         let directory = || (format!("{destination}/"), None);
-        if target == Target::Directory || copy.destination.ends_with('/') || destination.is_empty() {
+        if target == CopyTarget::Directory || copy.destination.ends_with('/') || destination.is_empty() {
             return Ok(directory());
         }
         let op = FileOp::Stat { path: destination.as_bytes().to_vec(), follow: true };

@@ -8,7 +8,7 @@ use base::blocking;
 use store::Batch;
 
 use crate::build::step::METADATA;
-use crate::builder::{Builder, Shared};
+use crate::builder::{Builder, BuilderState};
 use crate::error::BuilderError;
 use crate::template::Template;
 use crate::template::files;
@@ -74,7 +74,7 @@ impl Builder {
 
     /// Removes the oldest logs of an account's finished builds that have too many bytes together.
     pub async fn trim_logs(&self, account: &str) {
-        let Shared { registry, settings, .. } = &*self.shared;
+        let BuilderState { registry, settings, .. } = &*self.shared;
         if settings.log_bytes == 0 {
             return;
         }
@@ -92,7 +92,7 @@ impl Builder {
 
     /// Deletes failed and cancelled builds after a while, and snapshots that a crash has left.
     async fn clean_up(&self) {
-        let Shared { registry, contexts, settings, engine, .. } = &*self.shared;
+        let BuilderState { registry, contexts, settings, engine, .. } = &*self.shared;
         contexts.expire(engine.now());
         let oldest = engine.now().before(settings.retention_ms);
         let mut accounts = BTreeSet::new();

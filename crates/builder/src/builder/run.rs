@@ -13,15 +13,15 @@ use store::{Batch, NewEvent};
 
 use crate::build::bases::Bases;
 use crate::build::permits::BuildPermit;
-use crate::build::{Build, Progress};
-use crate::builder::{Builder, Shared, random};
+use crate::build::{Build, BuildProgress};
+use crate::builder::{Builder, BuilderState, random};
 use crate::error::{BuildError, Ended};
-use crate::registry::{CancelReason, Entry};
+use crate::registry::{CancelReason, RegisteredTemplate};
 use crate::template::Template;
 use crate::template::files::context_of;
 
 impl Builder {
-    pub fn spawn(&self, entry: Entry, bases: &Arc<dyn Bases>) {
+    pub fn spawn(&self, entry: RegisteredTemplate, bases: &Arc<dyn Bases>) {
         let (builder, bases) = (self.clone(), Arc::clone(bases));
         self.shared.tasks.spawn(async move {
             let mut building = pin!(builder.build(&entry, &*bases));
@@ -34,9 +34,9 @@ impl Builder {
     }
 
     /// Runs a build to its end, unless the builder stops.
-    async fn build(&self, entry: &Entry, bases: &dyn Bases) {
-        let Shared { registry, stopping, .. } = &*self.shared;
-        let Entry { template, stop, .. } = entry;
+    async fn build(&self, entry: &RegisteredTemplate, bases: &dyn Bases) {
+        let BuilderState { registry, stopping, .. } = &*self.shared;
+        let RegisteredTemplate { template, stop, .. } = entry;
         let waiting = stop.run_until_cancelled(self.wait_for_permit(template));
         let Some(permit) = stopping.run_until_cancelled(waiting).await else { return };
         // Until the end is recorded.
@@ -61,7 +61,7 @@ impl Builder {
 
     /// Waits for a permit, and if daemons have ended during the build also for the end of other such builds.
     async fn wait_for_permit(&self, template: &Template) -> BuildPermit<'_> {
-        let Shared { engine, permits, .. } = &*self.shared;
+        let BuilderState { engine, permits, .. } = &*self.shared;
         match engine.interruptions(RepeatableWork::TemplateBuild, template.id.as_str()) {
             0 => permits.acquire(&template.account).await,
             _ => permits.acquire_alone(&template.account).await,
@@ -86,9 +86,9 @@ impl Builder {
     }
 
     /// Records the result of a build.
-    async fn end(&self, entry: &Entry, result: Result<Template, Ended>) {
-        let Shared { registry, engine, .. } = &*self.shared;
-        let Entry { template, ended, .. } = entry;
+    async fn end(&self, entry: &RegisteredTemplate, result: Result<Template, Ended>) {
+        let BuilderState { registry, engine, .. } = &*self.shared;
+        let RegisteredTemplate { template, ended, .. } = entry;
         let latest = registry.find(&template.account, &template.id).map(|entry| entry.template);
         let latest = latest.unwrap_or_else(|_| Arc::clone(template));
         if let Some(finished) = finished(&latest, result, entry.cancelled(), engine.now()) {
@@ -99,12 +99,12 @@ impl Builder {
 
     async fn build_in_time(
         &self,
-        entry: &Entry,
+        entry: &RegisteredTemplate,
         building: &Template,
         (bases, work): (&dyn Bases, &WorkInProgress),
         permit: &mut BuildPermit<'_>,
     ) -> Result<Template, Ended> {
-        let Shared { settings, engine, spool, .. } = &*self.shared;
+        let BuilderState { settings, engine, spool, .. } = &*self.shared;
         let stop = entry.stop.child_token();
         let build = Build { engine, bases, log: &entry.log, stop: &stop, progress: self, work, spool };
         let archive = context_of(&settings.dir, &building.id);
@@ -124,7 +124,7 @@ impl Builder {
     }
 
     /// Records the end of a build.
-    async fn finish(&self, entry: &Entry, template: Template) {
+    async fn finish(&self, entry: &RegisteredTemplate, template: Template) {
         let kind = match template.state {
             TemplateState::Ready => EventKind::TemplateReady,
             _ => EventKind::TemplateFailed,
@@ -186,7 +186,7 @@ impl Builder {
     }
 }
 
-impl Progress for Builder {
+impl BuildProgress for Builder {
     fn show(&self, template: &Template) {
         self.shared.registry.advance(template.clone());
     }

@@ -11,7 +11,7 @@ use store::{EventFilter, EventPage, MemoryStore, TemplateRecord};
 use super::*;
 use crate::build::bases::Base;
 use crate::context::tests::bombs;
-use crate::template::{DEFAULT_TAG, Start};
+use crate::template::{DEFAULT_TAG, StartCommand};
 
 /// Longer than everything that a test waits for, also on a busy machine.
 const LONG: Duration = Duration::from_secs(90);
@@ -65,7 +65,7 @@ impl Fixture {
             copies: None,
         };
         let (engine, _) = Engine::open(parts, engine_settings(self.dir.path())).await.unwrap();
-        let settings = Settings {
+        let settings = BuilderSettings {
             dir: self.dir.path().join("builds"),
             concurrent: 4,
             max_context_bytes: 64 << 20,
@@ -451,13 +451,13 @@ async fn a_build_whose_client_has_gone_away_is_cancelled() {
 async fn builds_that_wait_for_their_start_commands_do_not_delay_others() {
     let (fixture, found) = (Fixture::new(), bases(TestBases::Found));
     let builder = fixture.open().await;
-    let never_ready = Start {
+    let never_ready = StartCommand {
         command: "sleep 1000".to_owned(),
         ready: Some("exit 1".to_owned()),
         timeout_ms: 3_600_000,
         settles_ms: None,
     };
-    let create = async |start: Option<Start>| {
+    let create = async |start: Option<StartCommand>| {
         let new = NewTemplate { start, ..request("FROM a\nRUN true\n", None) };
         builder.create("one", new, &found, None).await.unwrap().id.clone()
     };
@@ -477,7 +477,7 @@ async fn builds_that_wait_for_their_start_commands_do_not_delay_others() {
 async fn a_build_that_does_not_become_ready_says_why() {
     let (fixture, found) = (Fixture::new(), bases(TestBases::Found));
     let builder = fixture.open().await;
-    let start = Start {
+    let start = StartCommand {
         command: "sleep 1000".to_owned(),
         ready: Some("echo sh: 1: ss: not found >&2; exit 1".to_owned()),
         timeout_ms: 3000,

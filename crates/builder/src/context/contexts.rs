@@ -13,10 +13,10 @@ const VALID_MS: u64 = 3_600_000;
 const MAX_PER_ACCOUNT: usize = 10;
 
 #[derive(Debug, Default)]
-pub struct Contexts(Mutex<Vec<Waiting>>);
+pub struct Contexts(Mutex<Vec<WaitingContext>>);
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingContext {
     id: BuildContextId,
     account: String,
     context: StoredContext,
@@ -24,7 +24,7 @@ struct Waiting {
 }
 
 impl Contexts {
-    fn lock(&self, now: TimeMs) -> MutexGuard<'_, Vec<Waiting>> {
+    fn lock(&self, now: TimeMs) -> MutexGuard<'_, Vec<WaitingContext>> {
         let mut all = self.0.lock().ignore_poison();
         all.retain(|waiting| waiting.expires_at > now);
         all
@@ -55,7 +55,7 @@ impl Contexts {
             }
             all.remove(oldest);
         }
-        all.push(Waiting { id, account: account.to_owned(), context, expires_at });
+        all.push(WaitingContext { id, account: account.to_owned(), context, expires_at });
         expires_at
     }
 

@@ -13,9 +13,9 @@ use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::index::{Entry, EntryKind};
+use crate::context::index::{ContextEntry, EntryKind};
 use crate::context::spool::{Spool, SpoolFile, StoredContext};
-use crate::context::uploads::Upload;
+use crate::context::uploads::ContextUpload;
 use crate::context::{Context, Hashes};
 use crate::error::BuilderError;
 
@@ -27,7 +27,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// An upload in progress. Its file is removed if it is dropped.
 pub struct Incoming {
     spool: Arc<Spool>,
-    upload: Upload,
+    upload: ContextUpload,
     /// The first part creates it.
     file: Option<SpoolFile>,
 }
@@ -130,7 +130,7 @@ impl Spool {
 /// Writes into a file of the spool. Its own errors are inside of those that it returns.
 struct Appending<'a> {
     file: &'a mut SpoolFile,
-    upload: &'a mut Upload,
+    upload: &'a mut ContextUpload,
     stopped: &'a CancellationToken,
 }
 
@@ -155,7 +155,7 @@ fn append(
     archive: &mut tar::Builder<impl Write>,
     context: &Context,
     path: &str,
-    entry: &Entry<'_>,
+    entry: &ContextEntry<'_>,
 ) -> io::Result<()> {
     let mut header = tar::Header::new_ustar();
     header.set_mode(entry.mode);
@@ -189,7 +189,7 @@ fn is_gzip(path: &Path) -> io::Result<bool> {
 fn decompress(
     spool: &Arc<Spool>,
     path: &Path,
-    upload: &mut Upload,
+    upload: &mut ContextUpload,
     stopped: &CancellationToken,
 ) -> Result<SpoolFile, BuilderError> {
     let mut plain = spool.create()?;

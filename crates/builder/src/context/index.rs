@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::error::BuilderError;
 
-use storage::{Hash, Record, RecordKind, Records, Texts, invalid};
+use storage::{EntryRecord, Hash, RecordKind, Records, Texts, invalid};
 
 pub use storage::{MAX_ENTRIES, MAX_PATH};
 
@@ -18,7 +18,7 @@ const MODE_BITS: u32 = 0o7777;
 
 /// A file, a directory or a link of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct ContextEntry<'a> {
     pub mode: u32,
     pub modified_s: u64,
     pub kind: EntryKind<'a>,
@@ -78,7 +78,7 @@ impl Index {
                 (RecordKind::HardLink, self.texts.add(target)?.into(), target.len() as u64, Hash::default())
             }
         };
-        let record = Record {
+        let record = EntryRecord {
             offset,
             size,
             name,
@@ -137,9 +137,9 @@ impl Index {
             let Some(found) = found.filter(|found| self.name(*found) == target) else {
                 return Err(invalid(format!("has a hard link to '{target}', which it lacks")));
             };
-            let (Record { kind, offset, size, .. }, hash) =
+            let (EntryRecord { kind, offset, size, .. }, hash) =
                 (*self.records.get(found), *self.records.hash(found));
-            self.records.set(at, Record { kind, offset, size, ..link }, hash);
+            self.records.set(at, EntryRecord { kind, offset, size, ..link }, hash);
         }
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Index {
             for end in ends {
                 let record = *self.records.get(at);
                 if self.find(&self.name(at)[..end]).is_none() {
-                    let directory = Record {
+                    let directory = EntryRecord {
                         name_bytes: u16::try_from(end).unwrap_or(u16::MAX),
                         mode: DIRECTORY_MODE,
                         modified_s: 0,
@@ -194,15 +194,15 @@ impl Index {
     }
 
     /// The entry with a rank in the order of paths.
-    pub fn entry(&self, rank: u32) -> Entry<'_> {
+    pub fn entry(&self, rank: u32) -> ContextEntry<'_> {
         let at = self.order[rank as usize];
-        let Record { offset, size, modified_s, mode, kind, .. } = self.records.get(at);
+        let EntryRecord { offset, size, modified_s, mode, kind, .. } = self.records.get(at);
         let kind = match kind {
             RecordKind::Directory => EntryKind::Directory,
             RecordKind::File => EntryKind::File { offset: *offset, size: *size, hash: self.records.hash(at) },
             RecordKind::Link | RecordKind::HardLink => EntryKind::Link { target: self.text(*offset, *size) },
         };
-        Entry { mode: (*mode).into(), modified_s: (*modified_s).into(), kind }
+        ContextEntry { mode: (*mode).into(), modified_s: (*modified_s).into(), kind }
     }
 
     /// The rank of the entry at a path.

@@ -11,7 +11,7 @@ use permits::SharedPermits;
 use tempfile::{NamedTempFile, TempPath};
 use tokio_util::sync::CancellationToken;
 
-use crate::context::uploads::{Upload, Uploads};
+use crate::context::uploads::{ContextUpload, Uploads};
 use crate::context::{Context, Hashes};
 use crate::error::BuilderError;
 use crate::interruptible::interruptible;
@@ -60,7 +60,7 @@ impl Spool {
     }
 
     /// Begins to write something for an account.
-    pub fn begin(&self, account: &str) -> Result<Upload, BuilderError> {
+    pub fn begin(&self, account: &str) -> Result<ContextUpload, BuilderError> {
         self.check()?;
         self.uploads.begin(account)
     }
@@ -99,7 +99,7 @@ impl Spool {
 
 impl SpoolFile {
     /// Appends bytes, which count for the upload. Blocks.
-    pub fn append(&mut self, bytes: &[u8], upload: &mut Upload) -> Result<(), BuilderError> {
+    pub fn append(&mut self, bytes: &[u8], upload: &mut ContextUpload) -> Result<(), BuilderError> {
         let (length, most) = (bytes.len() as u64, self.spool.largest_bytes);
         self.bytes += length;
         if self.bytes > most {

@@ -28,7 +28,7 @@ struct InProgress {
 
 /// An upload of an account. Dropping it ends the upload.
 #[derive(Debug)]
-pub struct Upload {
+pub struct ContextUpload {
     uploads: Arc<Uploads>,
     pub account: String,
     bytes: u64,
@@ -44,7 +44,7 @@ impl Uploads {
     }
 
     /// Begins an upload, if the account and the host may have another one.
-    pub fn begin(self: &Arc<Self>, account: &str) -> Result<Upload, BuilderError> {
+    pub fn begin(self: &Arc<Self>, account: &str) -> Result<ContextUpload, BuilderError> {
         let mut accounts = self.lock();
         let active = accounts.get(account).map_or(0, |own| own.number);
         if active >= MAX_PER_ACCOUNT {
@@ -55,11 +55,11 @@ impl Uploads {
         }
         accounts.entry(account.to_owned()).or_default().number += 1;
         drop(accounts);
-        Ok(Upload { uploads: Arc::clone(self), account: account.to_owned(), bytes: 0 })
+        Ok(ContextUpload { uploads: Arc::clone(self), account: account.to_owned(), bytes: 0 })
     }
 }
 
-impl Upload {
+impl ContextUpload {
     /// Counts bytes before they are written.
     pub fn add(&mut self, bytes: u64) -> Result<(), BuilderError> {
         let allowed_bytes = self.uploads.allowed_bytes;
@@ -75,7 +75,7 @@ impl Upload {
     }
 }
 
-impl Drop for Upload {
+impl Drop for ContextUpload {
     fn drop(&mut self) {
         let mut accounts = self.uploads.lock();
         if let Some(own) = accounts.get_mut(&self.account) {

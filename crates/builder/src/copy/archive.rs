@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dockerfile::Copy;
-use tarball::{Bounded, Limits, Packed, SMALL_WINDOW_LOG};
+use tarball::{BoundedTar, Packed, SMALL_WINDOW_LOG, TarLimits};
 use tokio::sync::mpsc;
 
 use crate::context::Context;
 use crate::context::format::Format;
-use crate::context::index::{Entry, EntryKind, MAX_PATH};
+use crate::context::index::{ContextEntry, EntryKind, MAX_PATH};
 use crate::copy::search::Search;
-use crate::copy::{Content, Selection};
+use crate::copy::{CopiedContent, Selection};
 use crate::error::BuildError;
 
 const PIECE: usize = 128 * 1024;
@@ -21,8 +21,8 @@ const PIECES: usize = 4;
 const FILE_MODE: u32 = 0o644;
 
 /// What an archive that `ADD` unpacks may have. Nothing of it is stored on the host; the bounds limit the work of the daemon.
-const UNPACKED: Limits =
-    Limits { unpacked_bytes: 20 << 30, ratio: 1000, entries: 1_000_000, name_bytes: 128 << 20 };
+const UNPACKED: TarLimits =
+    TarLimits { unpacked_bytes: 20 << 30, ratio: 1000, entries: 1_000_000, name_bytes: 128 << 20 };
 
 /// Starts to write the archive, and returns its pieces. The last item is an error if it is incomplete. The writer ends soon after the
 /// receiver is dropped.
@@ -54,7 +54,7 @@ fn write(
     copy: &Copy,
     renamed: Option<&str>,
     sender: &PieceSender,
-    unpacked: Limits,
+    unpacked: TarLimits,
 ) -> Result<(), WriteError> {
     let is_stopped = || sender.is_closed();
     let selection = Selection::find(context, copy, &mut Search::new(&is_stopped))?;
@@ -88,27 +88,27 @@ struct Archive<'a> {
     context: &'a Context,
     mode: Option<u32>,
     sender: &'a PieceSender,
-    unpacked: Limits,
+    unpacked: TarLimits,
     writer: tar::Builder<PieceWriter>,
 }
 
 impl Archive<'_> {
-    fn add(&mut self, path: &str, content: Content<'_>) -> Result<(), WriteError> {
+    fn add(&mut self, path: &str, content: CopiedContent<'_>) -> Result<(), WriteError> {
         match content {
-            Content::Inline(text) => {
+            CopiedContent::Inline(text) => {
                 let mut header = header(tar::EntryType::Regular, self.mode.unwrap_or(FILE_MODE), 0);
                 header.set_size(text.len() as u64);
                 Ok(self.writer.append_data(&mut header, path, text.as_bytes())?)
             }
-            Content::Entry(entry) => self.add_entry(path, &entry),
-            Content::Archive(entry, format) => match entry.kind {
+            CopiedContent::Entry(entry) => self.add_entry(path, &entry),
+            CopiedContent::Archive(entry, format) => match entry.kind {
                 EntryKind::File { offset, size, .. } => self.extract(path, format, offset, size),
                 _ => self.add_entry(path, &entry),
             },
         }
     }
 
-    fn add_entry(&mut self, path: &str, entry: &Entry<'_>) -> Result<(), WriteError> {
+    fn add_entry(&mut self, path: &str, entry: &ContextEntry<'_>) -> Result<(), WriteError> {
         let mode = self.mode.unwrap_or(entry.mode);
         match &entry.kind {
             EntryKind::Directory => {
@@ -142,7 +142,7 @@ impl Archive<'_> {
         let packed = Packed::open(self.context.open(offset, size)?, SMALL_WINDOW_LOG).map_err(unreadable)?;
         let packed_bytes = packed.packed_bytes();
         let watched = Watched { content: packed, sender: self.sender };
-        let bounded = Bounded::new(watched, Some(packed_bytes), self.unpacked);
+        let bounded = BoundedTar::new(watched, Some(packed_bytes), self.unpacked);
         let bounds = bounded.bounds();
         let mut archive = tar::Archive::new(bounded);
         let mut entries = archive.entries().map_err(unreadable)?;

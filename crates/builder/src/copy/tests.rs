@@ -12,7 +12,7 @@ use crate::context::tests::bombs;
 fn copy(sources: &[&str], extracts: bool) -> Copy {
     Copy {
         from: None,
-        sources: sources.iter().map(|source| Source::Path((*source).to_owned())).collect(),
+        sources: sources.iter().map(|source| CopySource::Path((*source).to_owned())).collect(),
         destination: "/app/".to_owned(),
         owner: None,
         mode: None,
@@ -31,7 +31,7 @@ fn find(context: &Context, copy: &Copy) -> Result<Selection, BuildError> {
     Selection::find(context, copy, &mut Search::new(&|| false))
 }
 
-fn selected(sources: &[&str]) -> Result<(Vec<String>, Target), BuildError> {
+fn selected(sources: &[&str]) -> Result<(Vec<String>, CopyTarget), BuildError> {
     let file = archive(&[
         ("package.json", "{}"),
         ("package-lock.json", "{}"),
@@ -50,13 +50,17 @@ fn selected(sources: &[&str]) -> Result<(Vec<String>, Target), BuildError> {
 fn directories_are_copied_by_their_content() {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     for (sources, files, target) in [
-        (&["package.json"][..], &["package.json"][..], Target::File),
-        (&["package*.json"], &["package-lock.json", "package.json"], Target::Directory),
-        (&["src"], &["a.js", "deep", "deep/b.js"], Target::Directory),
-        (&["src/*"], &["a.js", "b.js"], Target::Directory),
-        (&["./src/deep/../a.js"], &["a.js"], Target::File),
-        (&["/src/deep/"], &["b.js"], Target::Directory),
-        (&["src", "src/deep/b.js", "src/a.js"], &["a.js", "b.js", "deep", "deep/b.js"], Target::Directory),
+        (&["package.json"][..], &["package.json"][..], CopyTarget::File),
+        (&["package*.json"], &["package-lock.json", "package.json"], CopyTarget::Directory),
+        (&["src"], &["a.js", "deep", "deep/b.js"], CopyTarget::Directory),
+        (&["src/*"], &["a.js", "b.js"], CopyTarget::Directory),
+        (&["./src/deep/../a.js"], &["a.js"], CopyTarget::File),
+        (&["/src/deep/"], &["b.js"], CopyTarget::Directory),
+        (
+            &["src", "src/deep/b.js", "src/a.js"],
+            &["a.js", "b.js", "deep", "deep/b.js"],
+            CopyTarget::Directory,
+        ),
     ] {
         assert_eq!(selected(sources), Ok((names(files), target)), "{sources:?}");
     }
@@ -83,7 +87,7 @@ fn of_several_sources_with_the_same_name_the_last_one_is_copied() {
         let selection = find(&context, &copy).unwrap();
         let (_, content) = selection.files(&context, &copy).next().unwrap();
         match content {
-            Content::Entry(Entry { kind: EntryKind::File { size, .. }, .. }) => size,
+            CopiedContent::Entry(ContextEntry { kind: EntryKind::File { size, .. }, .. }) => size,
             _ => panic!("no file"),
         }
     };
@@ -155,8 +159,9 @@ fn sources_that_are_links_are_followed() {
         archive.append_data(&mut header, path, &b"x"[..]).unwrap();
     }
     let (context, _file) = context(&archive.into_inner().unwrap());
-    let is_file =
-        |content: Content<'_>| matches!(content, Content::Entry(Entry { kind: EntryKind::File { .. }, .. }));
+    let is_file = |content: CopiedContent<'_>| {
+        matches!(content, CopiedContent::Entry(ContextEntry { kind: EntryKind::File { .. }, .. }))
+    };
     let found = |source: &str| {
         let copy = copy(&[source], false);
         let selection = find(&context, &copy).unwrap();

@@ -5,23 +5,23 @@ fn base() -> ImageSettings {
     ImageSettings { env: vec![("PATH".to_owned(), "/bin".to_owned())], ..ImageSettings::default() }
 }
 
-fn planned(text: &str, args: &[(&str, &str)]) -> Result<Plan, DockerfileError> {
+fn planned(text: &str, args: &[(&str, &str)]) -> Result<BuildPlan, DockerfileError> {
     let args = args.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     parse(text)?.plan(&args, &base())
 }
 
-fn plan_of(text: &str) -> Plan {
+fn plan_of(text: &str) -> BuildPlan {
     planned(text, &[]).unwrap()
 }
 
-fn run(step: &Step) -> &Run {
+fn run(step: &PlanStep) -> &Run {
     match &step.work {
         Work::Run(run) => run,
         other => panic!("{other:?}"),
     }
 }
 
-fn copy(step: &Step) -> &Copy {
+fn copy(step: &PlanStep) -> &Copy {
     match &step.work {
         Work::Copy(copy) => copy,
         other => panic!("{other:?}"),
@@ -85,20 +85,23 @@ fn copies_have_sources_destination_owner_and_mode() {
     );
     let [js, tar, space, inline, all] = &plan.steps[..] else { panic!("{:?}", plan.steps) };
     let js = copy(js);
-    assert_eq!(js.sources, [Source::Path("dist/*.js".to_owned()), Source::Path("package.json".to_owned())]);
+    assert_eq!(
+        js.sources,
+        [CopySource::Path("dist/*.js".to_owned()), CopySource::Path("package.json".to_owned())]
+    );
     assert_eq!(
         (js.destination.as_str(), js.owner.as_deref(), js.mode),
         ("/app/", Some("app:app"), Some(0o750))
     );
     assert!(!js.extracts);
     assert_eq!((copy(tar).destination.as_str(), copy(tar).extracts), ("/opt", true));
-    assert_eq!(copy(space).sources, [Source::Path("with space".to_owned())]);
+    assert_eq!(copy(space).sources, [CopySource::Path("with space".to_owned())]);
     assert_eq!(copy(space).destination, "/app/to/");
     assert_eq!(
         copy(inline).sources,
         [
-            Source::Inline { name: "one".to_owned(), content: "A dist \"q\" $D\n".to_owned() },
-            Source::Inline { name: "two".to_owned(), content: "B $D\n".to_owned() },
+            CopySource::Inline { name: "one".to_owned(), content: "A dist \"q\" $D\n".to_owned() },
+            CopySource::Inline { name: "two".to_owned(), content: "B $D\n".to_owned() },
         ]
     );
     assert_eq!(copy(all).destination, "/app/");

@@ -18,7 +18,7 @@ use api::{CreateBody, CreateResources, TemplateId};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use builder::{BuilderError, DEFAULT_TAG, NewTemplate, OtherBuilds, Start, StoredContext};
+use builder::{BuilderError, DEFAULT_TAG, NewTemplate, OtherBuilds, StartCommand, StoredContext};
 use rand::Rng;
 use rules::{IsolationRules, sandbox_config, template_name};
 use serde::Deserialize;
@@ -257,11 +257,11 @@ fn config(call: &Call<'_>, build: &RequestedBuild) -> Result<api::SandboxConfig,
 }
 
 /// The start command of a template. Their clients wait for a fixed time with a check that sleeps.
-fn start_of(command: &str, ready: Option<&str>) -> Start {
+fn start_of(command: &str, ready: Option<&str>) -> StartCommand {
     let seconds = ready.and_then(|ready| ready.trim().strip_prefix("sleep ")?.trim().parse::<f64>().ok());
     let settles = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let settles_ms = settles.and_then(|settles| u64::try_from(settles.as_millis()).ok());
-    Start {
+    StartCommand {
         command: recipe::in_shell(command),
         ready: ready.filter(|_| settles_ms.is_none()).map(recipe::in_shell),
         timeout_ms: READY_TIMEOUT_MS,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::SandboxState;
-use rules::{Activity, Next, Operation, Slot, SlotKind, Slots, Step, TimeMs, decide};
+use rules::{Activity, LifecycleStep, Next, Operation, Slot, SlotKind, Slots, TimeMs, decide};
 use tokio::sync::mpsc;
 
 use super::{Actor, ActorLimits, ProcessState};
@@ -195,13 +195,14 @@ impl Actor {
         operation: Operation,
     ) -> Result<Option<Admission>, EngineError> {
         let step = decide(self.record.state, operation);
-        if matches!(step, Ok(Step::ResumeThenRun)) {
+        if matches!(step, Ok(LifecycleStep::ResumeThenRun)) {
             // A command that will be refused must not resume the sandbox.
             self.workload.check_room(work)?;
         }
         let agent = match &self.processes {
             ProcessState::Running(Some(agent))
-                if !agent.is_closed() && step.as_ref().is_ok_and(|step| *step != Step::ResumeThenRun) =>
+                if !agent.is_closed()
+                    && step.as_ref().is_ok_and(|step| *step != LifecycleStep::ResumeThenRun) =>
             {
                 agent.clone()
             }
@@ -243,7 +244,7 @@ impl Actor {
     }
 
     async fn resume_and_connect(&mut self, operation: Operation) -> Result<Agent, EngineError> {
-        if decide(self.record.state, operation)? == Step::ResumeThenRun {
+        if decide(self.record.state, operation)? == LifecycleStep::ResumeThenRun {
             self.resume().await?;
         }
         if let ProcessState::Running(Some(agent)) = &self.processes

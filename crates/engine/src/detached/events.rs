@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use api::{EndReason, EventKind, RunId};
-use rules::{Cause, Ended, TimeMs};
+use rules::{EndCause, Ended, TimeMs};
 use serde_json::{Value, json};
 use store::{MAX_WRITES, NewEvent, SandboxRecord};
 
@@ -45,7 +45,7 @@ pub fn ended_with_sandbox<'a>(
 }
 
 /// The outcome of an execution that was killed with all processes of its sandbox.
-pub fn killed(record: &Record, cause: &Cause, now: TimeMs) -> End {
+pub fn killed(record: &Record, cause: &EndCause, now: TimeMs) -> End {
     let duration_ms = now.0.saturating_sub(record.started_at_ms);
     end(Ended::Signalled { signal: 9 }, cause, duration_ms, now)
 }
@@ -66,11 +66,11 @@ pub fn lost(message: &str, now: TimeMs) -> End {
 }
 
 /// The outcome that the agent reported.
-pub fn exited(ended: Ended, cause: &Cause, duration_us: u64, now: TimeMs) -> End {
+pub fn exited(ended: Ended, cause: &EndCause, duration_us: u64, now: TimeMs) -> End {
     end(ended, cause, duration_us.div_ceil(1000), now)
 }
 
-fn end(ended: Ended, cause: &Cause, duration_ms: u64, now: TimeMs) -> End {
+fn end(ended: Ended, cause: &EndCause, duration_ms: u64, now: TimeMs) -> End {
     let outcome = rules::ended_outcome(ended, cause);
     End {
         is_lost: false,

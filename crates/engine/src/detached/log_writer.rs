@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use guest_proto::Channel;
-use rules::{Cause, Ended, TimeMs};
+use rules::{EndCause, Ended, TimeMs};
 use tokio::sync::{oneshot, watch};
 
 use super::back_pressure::BackPressure;
@@ -333,10 +333,10 @@ impl LogWriter {
         Ok(())
     }
 
-    async fn cause_of_end(&self, ended: Ended, deadline: Option<&Deadline>) -> Cause {
+    async fn cause_of_end(&self, ended: Ended, deadline: Option<&Deadline>) -> EndCause {
         let is_over = deadline.is_some_and(Deadline::is_over);
         if let Some(timeout_ms) = self.execution.record.timeout_ms.filter(|_| is_over) {
-            return Cause::Timeout { timeout_ms };
+            return EndCause::Timeout { timeout_ms };
         }
         // The agent may report the end of a killed command before it is killed itself.
         let terminated = termination(&self.status.borrow().record);
@@ -347,7 +347,7 @@ impl LogWriter {
             Some(memory) if ended.is_killed() => memory.out_of_memory().await,
             _ => None,
         };
-        out_of_memory.map_or(Cause::Unknown, Cause::OutOfMemory)
+        out_of_memory.map_or(EndCause::Unknown, EndCause::OutOfMemory)
     }
 
     /// The end of an execution that the agent does not know, or whose agent is gone.
@@ -355,7 +355,7 @@ impl LogWriter {
         let status = self.status.borrow();
         let memory = self.memory.as_ref();
         if let Some(cause) = memory.and_then(|memory| memory.out_of_memory_at(status.process_loss?)) {
-            return events::killed(&self.execution.record, &Cause::OutOfMemory(cause), self.now());
+            return events::killed(&self.execution.record, &EndCause::OutOfMemory(cause), self.now());
         }
         let sandbox = &status.record;
         match &sandbox.note {
@@ -370,7 +370,7 @@ impl LogWriter {
 
     /// The execution was killed with its sandbox. Its log is removed, so only the event is recorded.
     fn end_with_sandbox(&mut self) {
-        let cause = termination(&self.status.borrow().record).unwrap_or(Cause::Unknown);
+        let cause = termination(&self.status.borrow().record).unwrap_or(EndCause::Unknown);
         let end = events::killed(&self.execution.record, &cause, self.now());
         self.append_end_event(&end);
         self.permit = None;

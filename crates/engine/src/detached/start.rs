@@ -230,7 +230,7 @@ async fn write_refusal(
     mut new: NewExecution,
     message: String,
 ) -> Result<NewExecution, EngineError> {
-    let outcome = rules::outcome(rules::Command::NotStarted { reason: message.clone() })?;
+    let outcome = rules::outcome(rules::ObservedCommand::NotStarted { reason: message.clone() })?;
     let at_ms = executions.context.stamped_store.now().0;
     let end = End {
         is_lost: false,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::SnapshotId;
-use archive::{ArchiveError, Manifest, Part};
+use archive::{ArchiveError, Manifest, SnapshotPart};
 use driver::SnapshotScope;
 use rules::RepeatableWork;
 use serde::de::DeserializeOwned;
@@ -167,7 +167,7 @@ impl Fetch {
         &self,
         manifest: &Manifest,
         id: &SnapshotId,
-        part: &Part,
+        part: &SnapshotPart,
     ) -> Result<(), EngineError> {
         let _permit = self.copies.transfer_permits.acquire(&self.record.account).await;
         let chunks: u64 = part.files.iter().map(|file| file.chunks.len() as u64).sum();
@@ -203,7 +203,12 @@ impl Fetch {
         self.download(manifest, part, &paths).await
     }
 
-    async fn download(&self, manifest: &Manifest, part: &Part, to: &[PathBuf]) -> Result<(), EngineError> {
+    async fn download(
+        &self,
+        manifest: &Manifest,
+        part: &SnapshotPart,
+        to: &[PathBuf],
+    ) -> Result<(), EngineError> {
         for (file, path) in part.files.iter().zip(to) {
             self.copies.archive.download(manifest, file, path).await?;
         }
@@ -211,7 +216,7 @@ impl Fetch {
     }
 }
 
-fn names(part: &Part) -> Vec<String> {
+fn names(part: &SnapshotPart) -> Vec<String> {
     part.files.iter().map(|file| file.name.clone()).collect()
 }
 
@@ -221,7 +226,7 @@ pub(super) fn document<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Ar
         .map_err(|error| ArchiveError::Damaged { object: manifest.id.clone(), reason: error.to_string() })
 }
 
-fn part<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a Part, EngineError> {
+fn part<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a SnapshotPart, EngineError> {
     let found = manifest.part(name);
     Ok(found.ok_or_else(|| ArchiveError::Missing { object: format!("{} in {}", name, manifest.id) })?)
 }

@@ -222,7 +222,7 @@ async fn a_list_after_a_create_shows_the_sandbox() {
     };
     let (engine, _) = engine::Engine::open(parts, settings()).await.unwrap();
     let shows = async |id: &api::SandboxId, state: api::SandboxState| {
-        let page = store::Page { limit: 100, offset: 0 };
+        let page = store::PageRange { limit: 100, offset: 0 };
         let of = |state| store::Filter { account: "test".to_owned(), state, ..Default::default() };
         for filter in [of(None), of(Some(state))] {
             let listing = sqlite.list(&filter, page).await.unwrap();

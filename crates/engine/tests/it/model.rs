@@ -274,7 +274,9 @@ fn refused(model: &Model, suits: bool, error: &EngineError) {
     assert!(!suits, "{error:?} of {model:?}");
     match error {
         EngineError::NotFound { terminated: Some(_) } => assert_eq!(model.state, SandboxState::Terminated),
-        EngineError::Refused(rules::Refusal::InvalidState { state, .. }) => assert_eq!(*state, model.state),
+        EngineError::Refused(rules::OperationRefusal::InvalidState { state, .. }) => {
+            assert_eq!(*state, model.state)
+        }
         other => panic!("{other:?} of {model:?}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use api::{CreateIngress, CreateNetwork, IngressPolicy, PortVisibility, SandboxConfig, SandboxState};
 use engine::EngineError;
-use rules::{ConfigRules, ExposeRequest, MAX_PORTS, PortRefusal, Refusal, network_change};
+use rules::{ConfigRules, ExposeRequest, MAX_PORTS, OperationRefusal, PortRefusal, network_change};
 use store::Store;
 
 use crate::harness::{Harness, START, config, pass, settings, settle, two_daemons};
@@ -123,7 +123,7 @@ async fn traffic_resumes_if_the_port_allows() {
     harness.engine.sandbox("test", &id).expose(asleep, None).await.unwrap();
     let exposure = harness.engine.exposure(&id, 81).unwrap();
     let refused = harness.engine.connect_port(&exposure).await.err().unwrap();
-    assert!(matches!(refused, EngineError::Refused(Refusal::InvalidState { .. })), "{refused:?}");
+    assert!(matches!(refused, EngineError::Refused(OperationRefusal::InvalidState { .. })), "{refused:?}");
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
     harness.assert_clean().await;
 }

@@ -166,7 +166,10 @@ async fn a_slot_that_is_freed_during_a_pause_resumes_the_sandbox() {
     // A command that forbids the resume is refused, and the slot is free again.
     let forbids = api::ExecuteRequest { auto_resume: false, ..command("true") };
     let turn = turn_while_paused(&harness, &id, forbids).await;
-    assert!(matches!(turn, Err(EngineError::Refused(rules::Refusal::InvalidState { .. }))), "{turn:?}");
+    assert!(
+        matches!(turn, Err(EngineError::Refused(rules::OperationRefusal::InvalidState { .. }))),
+        "{turn:?}"
+    );
     assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
     assert_eq!(harness.output(&id, "echo free").await, "free\n");
     // The sandbox is not resumed for a caller that is gone.

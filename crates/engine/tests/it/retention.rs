@@ -3,7 +3,7 @@
 use api::{SandboxConfig, SandboxState};
 use engine::{EngineError, EngineSettings, SandboxCounts};
 use rules::{Capacity, Usage};
-use store::{Filter, Page, Store};
+use store::{Filter, PageRange, Store};
 
 use crate::harness::{
     DAY, HOUR, Harness, MINUTE, SECOND, SIZE, command, config, pass, settings, settle, template, with_pool,
@@ -11,7 +11,7 @@ use crate::harness::{
 
 async fn listed(harness: &Harness) -> u64 {
     let filter = Filter { account: "test".to_owned(), ..Filter::default() };
-    harness.store.list(&filter, Page { limit: 10, offset: 0 }).await.unwrap().total
+    harness.store.list(&filter, PageRange { limit: 10, offset: 0 }).await.unwrap().total
 }
 
 #[tokio::test(start_paused = true)]

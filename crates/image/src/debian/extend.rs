@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::BUILD_LIMIT;
-use crate::fault::Fault;
+use crate::fault::ImageFault;
 use crate::job::Job;
 use crate::layers::Slot;
 use crate::process::{contained, run};
-use crate::rootfs::{Form, copy_dir};
+use crate::rootfs::{DirectoryForm, copy_dir};
 use crate::unpack::Whiteouts;
 
 /// Paths are relative to the work directory, because an overlay's options cannot be quoted. `$1` is the root, the
@@ -40,7 +40,7 @@ rm root/etc/resolv.conf root/usr/sbin/policy-rc.d
 /// Number of attempts: another pull may move the root to its final path meanwhile.
 const ATTEMPTS: usize = 3;
 
-pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<Arc<Slot>, Fault> {
+pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<Arc<Slot>, ImageFault> {
     let mut attempts = 1;
     let scratch = loop {
         let tree = base.with_tree(&job.store, Path::to_path_buf).await;
@@ -53,7 +53,7 @@ pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<A
     let upper = scratch.path().join("upper");
     let copied = job
         .unpack_with(Whiteouts::Honour, move |tree, rules| {
-            let unpacked = copy_dir(upper, Form::Upper, tree, rules);
+            let unpacked = copy_dir(upper, DirectoryForm::Upper, tree, rules);
             drop(scratch);
             unpacked
         })
@@ -61,7 +61,7 @@ pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<A
     job.add_layer(&copied.0.diff_id, copied.1).await
 }
 
-async fn install(tree: &Path, scratch: &Path, packages: &[&str]) -> Result<(), Fault> {
+async fn install(tree: &Path, scratch: &Path, packages: &[&str]) -> Result<(), ImageFault> {
     let mut command = contained("sh");
     command.args(["-c", SCRIPT, "sh"]).arg(tree).args(packages).current_dir(scratch).env("LC_ALL", "C.UTF-8");
     run(&format!("apt-get install {}", packages.join(" ")), command, scratch, BUILD_LIMIT).await.map(drop)

@@ -8,13 +8,13 @@ use base::IgnorePoison;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::Inner;
+use super::ImagesState;
 use crate::client::{ClientPull, NamedBy, PULLS_OF_ACCOUNT};
 use crate::error::ImageError;
 use crate::image::Image;
 use crate::job::Builds;
-use crate::progress::{Meter, Progress, ProgressFn};
-use crate::source::Source;
+use crate::progress::{Meter, ProgressFn, PullReport};
+use crate::source::ImageSource;
 
 type Result<T> = std::result::Result<T, ImageError>;
 
@@ -22,7 +22,7 @@ type Result<T> = std::result::Result<T, ImageError>;
 #[derive(Clone)]
 pub(super) struct Task {
     pub(super) name: String,
-    pub(super) sources: Vec<Source>,
+    pub(super) sources: Vec<ImageSource>,
     pub(super) builds: Builds,
     pub(super) named_by: NamedBy,
     /// What the pull is charged to, if a client has caused it.
@@ -31,7 +31,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(name: &str, sources: Vec<Source>, builds: Builds) -> Self {
+    pub(super) fn new(name: &str, sources: Vec<ImageSource>, builds: Builds) -> Self {
         let key = name.to_owned();
         let (name, client) = (name.to_owned(), None);
         Self { name, sources, builds, named_by: NamedBy::Operator, client, key }
@@ -39,7 +39,7 @@ impl Task {
 
     /// The key of an import differs from that of a pull of the same name, because a name cannot contain a space. Imports of the operator
     /// and of clients have different keys, too: they may connect to different addresses.
-    pub(super) fn import(name: &str, source: Source, named_by: NamedBy) -> Self {
+    pub(super) fn import(name: &str, source: ImageSource, named_by: NamedBy) -> Self {
         let key = match named_by {
             NamedBy::Operator => format!("{name} {source}"),
             NamedBy::Client => format!("{name} {source} of a client"),
@@ -49,7 +49,7 @@ impl Task {
     }
 
     /// An image that a client has named by its reference. Another process may have pulled it.
-    pub(super) fn for_client(name: &str, source: Source, client: ClientPull) -> Self {
+    pub(super) fn for_client(name: &str, source: ImageSource, client: ClientPull) -> Self {
         let (builds, client) = (Builds::Reuse, Some(client));
         Self { builds, client, ..Self::import(name, source, NamedBy::Client) }
     }
@@ -76,7 +76,7 @@ pub(super) struct ActivePulls {
 
 impl ActivePulls {
     /// The progress of each pull.
-    pub(super) fn progress(&self) -> Vec<Progress> {
+    pub(super) fn progress(&self) -> Vec<PullReport> {
         self.by_key.values().map(|pull| pull.meter.now()).collect()
     }
 
@@ -90,7 +90,7 @@ impl ActivePulls {
     }
 }
 
-impl Inner {
+impl ImagesState {
     /// Joins the active pull with this key or starts it, and waits for its end.
     pub(super) async fn join_or_start(
         self: &Arc<Self>,
@@ -137,7 +137,7 @@ impl Inner {
 
 /// Removes the pull from the list, also if its task panics.
 struct RemoveOnDrop {
-    inner: Arc<Inner>,
+    inner: Arc<ImagesState>,
     key: String,
 }
 

@@ -17,14 +17,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rules::{ImageRetention, StoredImage, images_to_remove, stored_bytes};
 use tempfile::TempDir;
 
-use super::{Images, Inner};
+use super::{Images, ImagesState};
 use crate::client::NamedBy;
 use crate::error::ImageError;
 use crate::image::Image;
 
 /// Images that may be removed. Nobody can begin to use them, and no pull runs. Dropping it returns them.
 pub struct Eviction {
-    inner: Arc<Inner>,
+    inner: Arc<ImagesState>,
     candidates: Vec<Arc<Image>>,
     max_bytes: u64,
     _lock: File,
@@ -103,7 +103,7 @@ impl Drop for Eviction {
     }
 }
 
-impl Inner {
+impl ImagesState {
     pub(super) fn stored_bytes(&self) -> u64 {
         let stored = |image: &Arc<Image>| StoredImage {
             layers: sized_layers(image),

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
 
-use super::Inner;
+use super::ImagesState;
 use super::active_pulls::Task;
 use crate::client::{ClientCharge, ClientPull, PULL_TIMEOUT};
-use crate::error::{Failure, FailureKind, ImageError};
-use crate::fault::Fault;
+use crate::error::{FailureKind, ImageError, SourceFailure};
+use crate::fault::ImageFault;
 use crate::image::Image;
-use crate::job::{Builds, Job, Outcome};
-use crate::limits::{Budget, Limits};
-use crate::progress::{Meter, Stage};
-use crate::source::Source;
-use crate::store::{Record, tree_bytes};
+use crate::job::{Builds, Job, UnpackedImage};
+use crate::limits::{Budget, ImageLimits};
+use crate::progress::{Meter, PullStep};
+use crate::source::ImageSource;
+use crate::store::{ImageRecord, tree_bytes};
 use crate::{debian, layers, oci, rootfs};
 
-impl Inner {
+impl ImagesState {
     pub(super) async fn fetch(&self, task: &Task, meter: &Arc<Meter>) -> Result<Arc<Image>, ImageError> {
         let store = self.store.clone();
         let locked = base::blocking(move || store.lock_for_use()).await;
@@ -33,7 +33,7 @@ impl Inner {
             .client
             .as_ref()
             .map(|client| Arc::new(ClientCharge::new(client.clone(), self.turns.clone())));
-        let mut failures: Vec<Failure> = Vec::new();
+        let mut failures: Vec<SourceFailure> = Vec::new();
         for source in &task.sources {
             let source_text = source.to_string();
             meter.begin(&source_text);
@@ -46,8 +46,8 @@ impl Inner {
                         return Err(ImageError::PullQuota { account: client.account.to_string(), reached });
                     }
                     tracing::warn!(image = %task.name, source = %source_text, reason = %fault, "image source failed");
-                    let Fault { kind, reason, source } = fault;
-                    failures.push(Failure { source_text, kind, reason, source });
+                    let ImageFault { kind, reason, source } = fault;
+                    failures.push(SourceFailure { source_text, kind, reason, source });
                 }
             }
         }
@@ -57,10 +57,10 @@ impl Inner {
     async fn attempt(
         &self,
         (task, charge): (&Task, Option<&Arc<ClientCharge>>),
-        source: &Source,
-        failures: &[Failure],
+        source: &ImageSource,
+        failures: &[SourceFailure],
         meter: &Arc<Meter>,
-    ) -> Result<Arc<Image>, Fault> {
+    ) -> Result<Arc<Image>, ImageFault> {
         let reasons = failures.iter().map(short_reason).collect::<Vec<_>>().join(", ");
         let job = Job {
             store: self.store.clone(),
@@ -77,7 +77,7 @@ impl Inner {
         let outcome = self.outcome_in_time(&job, source, task).await;
         job.wait_for_work().await;
         let outcome = outcome?;
-        meter.stage(Stage::Storing);
+        meter.stage(PullStep::Storing);
         let record = self.store_outcome(task, source, outcome).await?;
         let image = self.add_to_cache(record);
         match &image.stand_in {
@@ -93,12 +93,17 @@ impl Inner {
         let limits = self.options.limits;
         let Some(client) = client else { return Budget::new(limits) };
         let own = client.max_unpacked_bytes.unwrap_or(limits.unpacked_bytes);
-        let limits = Limits { unpacked_bytes: limits.unpacked_bytes.min(own), ..limits };
+        let limits = ImageLimits { unpacked_bytes: limits.unpacked_bytes.min(own), ..limits };
         Budget::new(limits).with_reserve(self.store.root(), client.min_free_bytes)
     }
 
     /// The operator's sources may take as long as they need.
-    async fn outcome_in_time(&self, job: &Job, source: &Source, task: &Task) -> Result<Outcome, Fault> {
+    async fn outcome_in_time(
+        &self,
+        job: &Job,
+        source: &ImageSource,
+        task: &Task,
+    ) -> Result<UnpackedImage, ImageFault> {
         let outcome = self.outcome(job, source, task);
         if task.client.is_none() {
             return outcome.await;
@@ -106,25 +111,35 @@ impl Inner {
         let in_time = tokio::time::timeout(PULL_TIMEOUT, outcome).await;
         in_time.unwrap_or_else(|_| {
             let seconds = PULL_TIMEOUT.as_secs();
-            Err(Fault::new(FailureKind::TooSlow, format!("the pull took longer than {seconds} s")))
+            Err(ImageFault::new(FailureKind::TooSlow, format!("the pull took longer than {seconds} s")))
         })
     }
 
-    async fn outcome(&self, job: &Job, source: &Source, task: &Task) -> Result<Outcome, Fault> {
+    async fn outcome(
+        &self,
+        job: &Job,
+        source: &ImageSource,
+        task: &Task,
+    ) -> Result<UnpackedImage, ImageFault> {
         match source {
-            Source::Registry { reference } => {
+            ImageSource::Registry { reference } => {
                 let (options, unreachable) = (&self.options.registry, &self.unreachable_registries);
                 oci::from_registry(job, reference, task.named_by, options, unreachable).await
             }
-            Source::OciLayout { dir, select } => oci::from_layout(job, dir, select).await,
-            Source::Rootfs { path } => rootfs::import(job, path).await,
-            Source::Debian { suite, packages } => debian::build(job, suite, packages).await,
+            ImageSource::OciLayout { dir, select } => oci::from_layout(job, dir, select).await,
+            ImageSource::Rootfs { path } => rootfs::import(job, path).await,
+            ImageSource::Debian { suite, packages } => debian::build(job, suite, packages).await,
         }
     }
 
-    async fn store_outcome(&self, task: &Task, source: &Source, outcome: Outcome) -> Result<Record, Fault> {
+    async fn store_outcome(
+        &self,
+        task: &Task,
+        source: &ImageSource,
+        outcome: UnpackedImage,
+    ) -> Result<ImageRecord, ImageFault> {
         layers::commit(&self.store, &outcome.layers).await?;
-        let mut record = Record {
+        let mut record = ImageRecord {
             name: task.name.clone(),
             source: source.to_string(),
             digest: outcome.digest,
@@ -149,12 +164,12 @@ impl Inner {
             store.write_record(&record)?;
             std::io::Result::Ok(record)
         });
-        written.await.map_err(Fault::io("write the record"))
+        written.await.map_err(ImageFault::io("write the record"))
     }
 }
 
 /// A short reason for a failed source, for descriptions of stand-ins; the log has the complete cause.
-fn short_reason(failure: &Failure) -> String {
+fn short_reason(failure: &SourceFailure) -> String {
     let why = match failure.kind {
         FailureKind::Unreachable => "cannot be reached",
         FailureKind::NotFound => "does not exist",

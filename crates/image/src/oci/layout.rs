@@ -8,7 +8,7 @@ use oci_client::manifest::OciImageIndex;
 
 use super::manifest::TEXT_BYTES;
 use crate::error::FailureKind;
-use crate::fault::Fault;
+use crate::fault::ImageFault;
 use crate::source::{LayoutSelect, is_sha256};
 use crate::unpack::sha256_hex;
 
@@ -22,18 +22,18 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn open(dir: &Path, select: &LayoutSelect) -> Result<Self, Fault> {
+    pub(super) fn open(dir: &Path, select: &LayoutSelect) -> Result<Self, ImageFault> {
         let file = dir.join("index.json");
         let missing = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::NotFound => Fault::new(
+            std::io::ErrorKind::NotFound => ImageFault::new(
                 FailureKind::NotFound,
                 format!("{} is not an OCI layout: it has no index.json", dir.display()),
             ),
-            _ => Fault::io(format!("read {}", file.display()))(e),
+            _ => ImageFault::io(format!("read {}", file.display()))(e),
         };
         let index = read_bounded(&file).map_err(missing)?;
         let parsed: OciImageIndex = serde_json::from_slice(&index)
-            .map_err(|e| Fault::refused(format!("{} cannot be read", file.display())).caused_by(e))?;
+            .map_err(|e| ImageFault::refused(format!("{} cannot be read", file.display())).caused_by(e))?;
         let tag_of = |annotations: &Option<std::collections::BTreeMap<String, String>>| {
             annotations.as_ref().and_then(|have| have.get(REF_NAME)).cloned()
         };
@@ -41,7 +41,7 @@ impl Layout {
             let mut tags: Vec<String> =
                 parsed.manifests.iter().filter_map(|entry| tag_of(&entry.annotations)).collect();
             tags.truncate(20);
-            Fault::new(
+            ImageFault::new(
                 FailureKind::NotFound,
                 format!("{} has no image {what}; it has {}", dir.display(), tags.join(", ")),
             )
@@ -68,7 +68,7 @@ impl Layout {
         Ok(Self { dir: dir.to_path_buf(), start, index })
     }
 
-    pub(super) async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
+    pub(super) async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), ImageFault> {
         match digest.or(self.start.as_deref()) {
             Some(digest) => Ok((self.text(digest).await?, digest.to_owned())),
             None => Ok((self.index.clone(), format!("sha256:{}", sha256_hex(&self.index)))),
@@ -76,13 +76,13 @@ impl Layout {
     }
 
     /// A small blob, verified.
-    pub(super) async fn text(&self, digest: &str) -> Result<Vec<u8>, Fault> {
+    pub(super) async fn text(&self, digest: &str) -> Result<Vec<u8>, ImageFault> {
         let path = self.blob(digest)?;
         let read = base::blocking(move || read_bounded(&path)).await;
-        let text = read.map_err(Fault::io(format!("read blob {digest}")))?;
+        let text = read.map_err(ImageFault::io(format!("read blob {digest}")))?;
         let got = format!("sha256:{}", sha256_hex(&text));
         if got != digest {
-            return Err(Fault::refused(format!(
+            return Err(ImageFault::refused(format!(
                 "a blob does not match its digest: expected {digest}, received {got}"
             )));
         }
@@ -90,9 +90,9 @@ impl Layout {
     }
 
     /// The path of a blob. Its content is verified when it is read.
-    pub(super) fn blob(&self, digest: &str) -> Result<PathBuf, Fault> {
+    pub(super) fn blob(&self, digest: &str) -> Result<PathBuf, ImageFault> {
         if !is_sha256(digest) {
-            return Err(Fault::refused(format!(
+            return Err(ImageFault::refused(format!(
                 "digest '{}' is not sha256: and 64 hexadecimal digits",
                 digest.escape_debug()
             )));
@@ -100,9 +100,10 @@ impl Layout {
         let path = self.dir.join("blobs/sha256").join(digest.trim_start_matches("sha256:"));
         match path.symlink_metadata() {
             Ok(meta) if meta.is_file() => Ok(path),
-            _ => {
-                Err(Fault::new(FailureKind::NotFound, format!("{} has no blob {digest}", self.dir.display())))
-            }
+            _ => Err(ImageFault::new(
+                FailureKind::NotFound,
+                format!("{} has no blob {digest}", self.dir.display()),
+            )),
         }
     }
 }

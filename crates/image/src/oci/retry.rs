@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::http::HttpError;
 use crate::error::FailureKind;
-use crate::fault::Fault;
+use crate::fault::ImageFault;
 
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RetryVerdict {
     Retry,
     Final,
 }
@@ -25,32 +25,32 @@ pub(super) fn back_off(first: Duration, attempts: u32) -> Duration {
 }
 
 /// Classifies the failure of a request.
-pub(super) fn classify(what: &str, e: HttpError) -> (Verdict, Fault) {
+pub(super) fn classify(what: &str, e: HttpError) -> (RetryVerdict, ImageFault) {
     let (verdict, kind) = verdict(&e);
-    (verdict, Fault::new(kind, what).caused_by(e))
+    (verdict, ImageFault::new(kind, what).caused_by(e))
 }
 
-pub(super) fn verdict(e: &HttpError) -> (Verdict, FailureKind) {
+pub(super) fn verdict(e: &HttpError) -> (RetryVerdict, FailureKind) {
     match e {
-        HttpError::Connection(_) | HttpError::Short { .. } => (Verdict::Retry, FailureKind::Io),
-        HttpError::Timeout(_) => (Verdict::Final, FailureKind::Io),
+        HttpError::Connection(_) | HttpError::Short { .. } => (RetryVerdict::Retry, FailureKind::Io),
+        HttpError::Timeout(_) => (RetryVerdict::Final, FailureKind::Io),
         HttpError::Status { status, code } => by_status(status.as_u16(), code),
-        HttpError::TooLarge(_) => (Verdict::Final, FailureKind::TooBig),
-        HttpError::Malformed(_) => (Verdict::Final, FailureKind::Refused),
-        HttpError::ForeignTokenServer { .. } => (Verdict::Final, FailureKind::Denied),
-        HttpError::Closed(_) => (Verdict::Final, FailureKind::Closed),
+        HttpError::TooLarge(_) => (RetryVerdict::Final, FailureKind::TooBig),
+        HttpError::Malformed(_) => (RetryVerdict::Final, FailureKind::Refused),
+        HttpError::ForeignTokenServer { .. } => (RetryVerdict::Final, FailureKind::Denied),
+        HttpError::Closed(_) => (RetryVerdict::Final, FailureKind::Closed),
     }
 }
 
-fn by_status(status: u16, code: &str) -> (Verdict, FailureKind) {
+fn by_status(status: u16, code: &str) -> (RetryVerdict, FailureKind) {
     match (status, code) {
-        (429 | 500.., _) | (_, "TOOMANYREQUESTS") => (Verdict::Retry, FailureKind::Io),
-        (401 | 403, _) | (_, "UNAUTHORIZED" | "DENIED") => (Verdict::Final, FailureKind::Denied),
+        (429 | 500.., _) | (_, "TOOMANYREQUESTS") => (RetryVerdict::Retry, FailureKind::Io),
+        (401 | 403, _) | (_, "UNAUTHORIZED" | "DENIED") => (RetryVerdict::Final, FailureKind::Denied),
         (404, _)
         | (_, "BLOB_UNKNOWN" | "MANIFEST_BLOB_UNKNOWN" | "MANIFEST_UNKNOWN" | "NAME_UNKNOWN" | "NOT_FOUND") => {
-            (Verdict::Final, FailureKind::NotFound)
+            (RetryVerdict::Final, FailureKind::NotFound)
         }
-        _ => (Verdict::Final, FailureKind::Io),
+        _ => (RetryVerdict::Final, FailureKind::Io),
     }
 }
 
@@ -62,14 +62,14 @@ mod tests {
     fn what_may_pass_is_retried() {
         use FailureKind::{Denied, Io, NotFound};
         for (status, code, expected) in [
-            (503, "", (Verdict::Retry, Io)),
-            (429, "", (Verdict::Retry, Io)),
-            (400, "TOOMANYREQUESTS", (Verdict::Retry, Io)),
-            (401, "UNAUTHORIZED", (Verdict::Final, Denied)),
-            (403, "", (Verdict::Final, Denied)),
-            (404, "", (Verdict::Final, NotFound)),
-            (400, "NAME_UNKNOWN", (Verdict::Final, NotFound)),
-            (416, "", (Verdict::Final, Io)),
+            (503, "", (RetryVerdict::Retry, Io)),
+            (429, "", (RetryVerdict::Retry, Io)),
+            (400, "TOOMANYREQUESTS", (RetryVerdict::Retry, Io)),
+            (401, "UNAUTHORIZED", (RetryVerdict::Final, Denied)),
+            (403, "", (RetryVerdict::Final, Denied)),
+            (404, "", (RetryVerdict::Final, NotFound)),
+            (400, "NAME_UNKNOWN", (RetryVerdict::Final, NotFound)),
+            (416, "", (RetryVerdict::Final, Io)),
         ] {
             assert_eq!(by_status(status, code), expected, "{status} {code}");
         }

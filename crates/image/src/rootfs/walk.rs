@@ -17,14 +17,14 @@ const BUFFER_BYTES: usize = 128 * 1024;
 
 /// What a directory represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum DirectoryForm {
     /// A root file system.
     Root,
     /// The upper directory of an overlay: its whiteouts become whiteouts of a layer's tar.
     Upper,
 }
 
-pub(super) fn write_tar(dir: &Path, form: Form, out: impl Write) -> io::Result<()> {
+pub(super) fn write_tar(dir: &Path, form: DirectoryForm, out: impl Write) -> io::Result<()> {
     let mut walk = Walk {
         root: dir,
         form,
@@ -43,7 +43,7 @@ pub(super) fn write_tar(dir: &Path, form: Form, out: impl Write) -> io::Result<(
 
 struct Walk<'a, W: Write> {
     root: &'a Path,
-    form: Form,
+    form: DirectoryForm,
     device: u64,
     /// The first path of each file with several names.
     links: HashMap<u64, PathBuf>,
@@ -65,7 +65,7 @@ impl<W: Write> Walk<'_, W> {
             self.attributes(&full)?;
             header.set_entry_type(EntryType::Directory);
             self.tar.append_data(&mut header, &path_in_tar, io::empty())?;
-            if self.form == Form::Upper && is_opaque(&full)? {
+            if self.form == DirectoryForm::Upper && is_opaque(&full)? {
                 self.whiteout(&path_in_tar.join(".wh..wh..opq"))?;
             }
             return if meta.dev() == self.device { children(&full, path) } else { Ok(vec![]) };
@@ -88,7 +88,7 @@ impl<W: Write> Walk<'_, W> {
         } else if kind.is_symlink() {
             header.set_entry_type(EntryType::Symlink);
             self.tar.append_link(&mut header, &path_in_tar, full.read_link()?)?;
-        } else if self.form == Form::Upper && kind.is_char_device() && meta.rdev() == 0 {
+        } else if self.form == DirectoryForm::Upper && kind.is_char_device() && meta.rdev() == 0 {
             let mut name = OsString::from(".wh.");
             name.push(path_in_tar.file_name().unwrap_or_default());
             self.whiteout(&path_in_tar.with_file_name(name))?;

@@ -8,7 +8,7 @@ use crate::image::{Image, ImageConfig};
 use crate::store::Store;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct ImageRecord {
     pub(crate) name: String,
     pub(crate) source: String,
     pub(crate) digest: String,
@@ -31,7 +31,7 @@ pub(crate) struct Record {
     pub(crate) created_at: OffsetDateTime,
 }
 
-impl Record {
+impl ImageRecord {
     /// Earlier versions stored what a client had named under its reference.
     fn named_by(&self) -> NamedBy {
         let of_reference = || if self.source == self.name { NamedBy::Client } else { NamedBy::Operator };

@@ -1,8 +1,8 @@
 use super::*;
 use crate::client::NamedBy;
 
-fn record(name: &str, layers: &[&str]) -> Record {
-    Record {
+fn record(name: &str, layers: &[&str]) -> ImageRecord {
+    ImageRecord {
         name: name.to_owned(),
         source: "rootfs:/x".to_owned(),
         digest: String::new(),
@@ -60,7 +60,7 @@ fn layers_are_reused_by_their_audience_only() {
     let ids = ["a", "b", "c"].map(|letter| letter.repeat(64));
     for (id, audience) in ids.iter().zip(audiences) {
         std::fs::create_dir(store.layer_path(id)).unwrap();
-        store.write_record(&Record { audience, ..record(&id[..1], &[id]) }).unwrap();
+        store.write_record(&ImageRecord { audience, ..record(&id[..1], &[id]) }).unwrap();
     }
     let reused = |audience: &Audience| {
         let layers = store.layers_for(audience).unwrap();
@@ -77,7 +77,7 @@ fn an_image_that_a_client_of_an_earlier_version_named_is_not_the_operators() {
     let store = Store::open(dir.path()).unwrap();
     let named_by = |name: &str, source: &str, named_by| {
         let source = source.to_owned();
-        Record { source, named_by, ..record(name, &[]) }.into_image(&store).named_by
+        ImageRecord { source, named_by, ..record(name, &[]) }.into_image(&store).named_by
     };
     let reference = "ghcr.io/acme/app:1";
     assert_eq!(named_by(reference, reference, None), NamedBy::Client);

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
-use tarball::{Bounded, Bounds, Packed, WINDOW_LOG};
+use tarball::{BoundedTar, Bounds, Packed, WINDOW_LOG};
 
 use super::{Rules, Unpacked, unreadable};
-use crate::fault::Fault;
+use crate::fault::ImageFault;
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -41,27 +41,27 @@ impl<R: Read> Read for Hashed<R> {
 }
 
 /// The decompressed tar, hashed and bounded.
-pub(super) type Tar<R> = Hashed<Bounded<Packed<Hashed<R>>>>;
+pub(super) type Tar<R> = Hashed<BoundedTar<Packed<Hashed<R>>>>;
 
 /// Opens an archive, and returns its tar with the bounds that apply to it.
-pub(super) fn open<R: Read>(input: R, rules: &Rules) -> Result<(Tar<R>, Bounds), Fault> {
+pub(super) fn open<R: Read>(input: R, rules: &Rules) -> Result<(Tar<R>, Bounds), ImageFault> {
     let packed = Packed::open(Hashed::new(input), WINDOW_LOG).map_err(unreadable)?;
     let own = rules.budget.limits;
-    let limits = tarball::Limits {
+    let limits = tarball::TarLimits {
         // A tar has a header and padding for each entry besides the content.
         unpacked_bytes: own.unpacked_bytes.saturating_add(own.entries.saturating_mul(4_096)),
         ratio: own.ratio,
         // Entries are counted for all layers of an image together, and names only where they are kept.
-        ..tarball::Limits::HEADERS
+        ..tarball::TarLimits::HEADERS
     };
     let packed_bytes = packed.packed_bytes();
-    let bounded = Bounded::new(packed, Some(packed_bytes), limits);
+    let bounded = BoundedTar::new(packed, Some(packed_bytes), limits);
     let bounds = bounded.bounds();
     Ok((Hashed::new(bounded), bounds))
 }
 
 /// Reads the bytes after the end of the archive, which the digests cover too, and returns the digests.
-pub(super) fn finish<R: Read>(mut tar: Tar<R>) -> Result<Unpacked, Fault> {
+pub(super) fn finish<R: Read>(mut tar: Tar<R>) -> Result<Unpacked, ImageFault> {
     io::copy(&mut tar, &mut io::sink()).map_err(unreadable)?;
     let diff_id = hex(&tar.hash.finalize());
     let mut raw = tar.inner.into_inner().into_raw();

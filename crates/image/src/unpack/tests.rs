@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tar::{Builder, EntryType, Header};
 
 use super::*;
-use crate::limits::Limits;
+use crate::limits::ImageLimits;
 
 /// One entry with any name, valid or not.
 #[derive(Debug, Clone)]
@@ -85,12 +85,17 @@ impl TestTree {
     fn at(&self, path: &str) -> PathBuf {
         self.dir.path().join("tree").join(path)
     }
-    fn unpack_with(&self, tar: &[u8], whiteouts: Whiteouts, limits: Limits) -> Result<Unpacked, Fault> {
+    fn unpack_with(
+        &self,
+        tar: &[u8],
+        whiteouts: Whiteouts,
+        limits: ImageLimits,
+    ) -> Result<Unpacked, ImageFault> {
         let rules = Rules { whiteouts, budget: Arc::new(Budget::new(limits)), cancelled: Arc::default() };
         unpack(Cursor::new(tar), &self.at(""), &rules)
     }
-    fn unpack(&self, items: &[Item]) -> Result<Unpacked, Fault> {
-        self.unpack_with(&tar(items), Whiteouts::Honour, Limits::default())
+    fn unpack(&self, items: &[Item]) -> Result<Unpacked, ImageFault> {
+        self.unpack_with(&tar(items), Whiteouts::Honour, ImageLimits::default())
     }
     fn assert_outside_untouched(&self) {
         let names: Vec<_> =
@@ -154,13 +159,13 @@ fn digests_cover_all_bytes_for_each_compression() {
     gzip.write_all(&tar).unwrap();
     for packed in [tar.clone(), gzip.finish().unwrap(), zstd::encode_all(tar.as_slice(), 3).unwrap()] {
         let test_tree = TestTree::new();
-        let unpacked = test_tree.unpack_with(&packed, Whiteouts::Honour, Limits::default()).unwrap();
+        let unpacked = test_tree.unpack_with(&packed, Whiteouts::Honour, ImageLimits::default()).unwrap();
         assert_eq!(unpacked.diff_id, sha256_hex(&tar));
         assert_eq!(unpacked.blob_id, sha256_hex(&packed));
         assert_eq!(std::fs::read_to_string(test_tree.at("a")).unwrap(), "text");
     }
     let trailing = [tar.as_slice(), &[7; 5_000]].concat();
-    let unpacked = TestTree::new().unpack_with(&trailing, Whiteouts::Honour, Limits::default()).unwrap();
+    let unpacked = TestTree::new().unpack_with(&trailing, Whiteouts::Honour, ImageLimits::default()).unwrap();
     assert_eq!(unpacked.diff_id, sha256_hex(&trailing));
 }
 
@@ -193,7 +198,7 @@ fn whiteouts_take_the_form_of_overlayfs() {
         std::fs::read_dir(test_tree.at("")).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["after", "before", "etc", "file", "opaque"]);
-    let refused = test_tree.unpack_with(&tar(&items), Whiteouts::Refuse, Limits::default()).unwrap_err();
+    let refused = test_tree.unpack_with(&tar(&items), Whiteouts::Refuse, ImageLimits::default()).unwrap_err();
     assert!(refused.to_string().contains("whiteout"), "{refused}");
 }
 
@@ -292,7 +297,8 @@ fn hostile_entries_are_refused_with_their_reason() {
     ];
     for (n, (tar, expected)) in cases.iter().enumerate() {
         let test_tree = TestTree::new();
-        let fault = test_tree.unpack_with(tar, Whiteouts::Honour, Limits::default()).expect_err(expected);
+        let fault =
+            test_tree.unpack_with(tar, Whiteouts::Honour, ImageLimits::default()).expect_err(expected);
         if !(n == cases.len() - 1 && fault.to_string().contains("cannot be read")) {
             assert!(fault.to_string().contains(expected), "case {n}: want {expected:?}, got {fault}");
         }
@@ -328,7 +334,7 @@ fn attributes_that_overlayfs_or_the_host_trusts_cannot_be_planted() {
 
 #[test]
 fn bombs_are_refused_before_they_are_written() {
-    let limits = Limits { unpacked_bytes: 1 << 20, entries: 100, ..Limits::default() };
+    let limits = ImageLimits { unpacked_bytes: 1 << 20, entries: 100, ..ImageLimits::default() };
     let sparse = |path| {
         let mut header = Header::new_gnu();
         header.set_path(path).unwrap();
@@ -384,10 +390,10 @@ fn an_archive_with_an_excessive_ratio_is_refused() {
     let mut packed = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
     std::io::copy(&mut { zeros }, &mut packed).unwrap();
     let packed = packed.finish().unwrap();
-    let limits = Limits { ratio: 100, ..Limits::default() };
+    let limits = ImageLimits { ratio: 100, ..ImageLimits::default() };
     let fault = TestTree::new().unpack_with(&packed, Whiteouts::Honour, limits).expect_err("a bomb");
     assert!(fault.to_string().contains("100 times"), "{fault}");
-    let small = Limits { unpacked_bytes: 1 << 20, entries: 10, ..Limits::default() };
+    let small = ImageLimits { unpacked_bytes: 1 << 20, entries: 10, ..ImageLimits::default() };
     let fault = TestTree::new().unpack_with(&packed, Whiteouts::Honour, small).expect_err("a bomb");
     assert!(fault.to_string().contains("more than"), "{fault}");
 }
@@ -405,7 +411,11 @@ fn sparse_files_of_gnu_tar_keep_their_holes() {
     assert!(made.unwrap().success());
     let test_tree = TestTree::new();
     test_tree
-        .unpack_with(&std::fs::read(dir.path().join("s.tar")).unwrap(), Whiteouts::Refuse, Limits::default())
+        .unpack_with(
+            &std::fs::read(dir.path().join("s.tar")).unwrap(),
+            Whiteouts::Refuse,
+            ImageLimits::default(),
+        )
         .unwrap();
     let meta = test_tree.at("s").metadata().unwrap();
     assert_eq!(meta.len(), 64 << 20);
@@ -420,7 +430,7 @@ fn a_cancelled_unpack_ends() {
     let test_tree = TestTree::new();
     let rules = Rules {
         whiteouts: Whiteouts::Honour,
-        budget: Arc::new(Budget::new(Limits::default())),
+        budget: Arc::new(Budget::new(ImageLimits::default())),
         cancelled: Arc::new(AtomicBool::new(true)),
     };
     let fault = unpack(Cursor::new(tar(&[Item::file("a", "")])), &test_tree.at(""), &rules).unwrap_err();
@@ -496,13 +506,13 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..3_000), cut in 0_usize..2_000, at in 0_usize..2_000, flip in any::<u8>()) {
-        let _ = TestTree::new().unpack_with(&bytes, Whiteouts::Honour, Limits::default());
+        let _ = TestTree::new().unpack_with(&bytes, Whiteouts::Honour, ImageLimits::default());
         let mut good = tar(&[Item::dir("d"), Item::file("d/f", "x").pax("SCHILY.xattr.user.a", b"1"), Item::symlink("l", "d")]);
         let len = good.len();
         good[at % len] ^= flip;
         good.truncate(len - cut % len);
         let test_tree = TestTree::new();
-        let _ = test_tree.unpack_with(&good, Whiteouts::Honour, Limits::default());
+        let _ = test_tree.unpack_with(&good, Whiteouts::Honour, ImageLimits::default());
         test_tree.assert_outside_untouched();
     }
 }

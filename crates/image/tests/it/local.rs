@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use image::{Collected, FailureKind, Source};
+use image::{Collected, FailureKind, ImageSource};
 
 use crate::support::*;
 
@@ -46,7 +46,7 @@ async fn a_layout_gives_the_image_by_tag_and_by_digest() {
     let at = layout.display();
     let images = store.open(&[]);
     let import = async |name: &str, source: String| {
-        images.import(name, source.parse::<Source>().unwrap(), silent()).await
+        images.import(name, source.parse::<ImageSource>().unwrap(), silent()).await
     };
     let digest = sha256(two.manifest().to_string().as_bytes());
     let by_tag = import("tag", format!("oci-layout:{at}:one")).await.unwrap();
@@ -144,7 +144,7 @@ async fn compressed_and_plain_tars_give_one_layer() {
     tar("a.tar.zst", "--zstd");
     let images = store.open(&[]);
     for name in ["a.tar", "a.tar.gz", "a.tar.zst"] {
-        let source: Source = format!("rootfs:{}", at(name).display()).parse().unwrap();
+        let source: ImageSource = format!("rootfs:{}", at(name).display()).parse().unwrap();
         let got = images.import(name, source, silent()).await.unwrap();
         assert_eq!(names_in(&got.layers[0]), ["bin", "empty", "fifo", "link"]);
         assert_eq!(got.config.env[0].0, "PATH");
@@ -154,14 +154,14 @@ async fn compressed_and_plain_tars_give_one_layer() {
     assert_eq!(store.layer_names().len(), 2);
     for (name, text) in [("notar", "no tar at all".repeat(100).into_bytes()), ("noroot", tar_of_nothing())] {
         std::fs::write(at(name), text).unwrap();
-        let source: Source = format!("rootfs:{}", at(name).display()).parse().unwrap();
+        let source: ImageSource = format!("rootfs:{}", at(name).display()).parse().unwrap();
         let e = images.import("x", source, silent()).await.unwrap_err();
         assert_eq!(failures(&e)[0].kind, FailureKind::Refused, "{e}");
     }
     let device = store.dir.path().join("device");
     std::fs::create_dir_all(device.join("bin")).unwrap();
     assert!(Command::new("mknod").arg(device.join("null")).args(["c", "1", "3"]).status().unwrap().success());
-    let e = images.import("x", Source::Rootfs { path: device }, silent()).await.unwrap_err();
+    let e = images.import("x", ImageSource::Rootfs { path: device }, silent()).await.unwrap_err();
     assert!(e.to_string().contains("null' is a device"), "{e}");
     store.assert_no_work();
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use image::{FailureKind, ImageError, Limits, Options, Progress, Stage};
+use image::{FailureKind, ImageError, ImageLimits, Options, PullReport, PullStep};
 
 use crate::support::*;
 
@@ -82,7 +82,7 @@ async fn an_index_gives_the_image_of_this_architecture() {
     let store = TestStore::new();
     let source = format!("127.0.0.1:{}/team/app:1", registry.port);
     let images = store.open(&[("app", &[&source])]);
-    let reports: Arc<Mutex<Vec<Progress>>> = Arc::default();
+    let reports: Arc<Mutex<Vec<PullReport>>> = Arc::default();
     let sink = reports.clone();
     assert!(images.get("app").is_none());
     let got = images.ensure("app", Arc::new(move |p| sink.lock().unwrap().push(p))).await.unwrap();
@@ -220,7 +220,7 @@ async fn configured_limits_are_enforced() {
     let big = Layer::new(&tar(&[("bin/", b""), ("bin/zeros", &[0; 300_000])]), Packing::Gzip);
     registry.push_image("big:1", &TestImage::new(vec![right_layer(), big])).await;
     let store = TestStore::new();
-    let limits = Limits { unpacked_bytes: 200_000, ..Limits::default() };
+    let limits = ImageLimits { unpacked_bytes: 200_000, ..ImageLimits::default() };
     let images = store.open_with(
         &[("x", &[&format!("127.0.0.1:{}/big:1", registry.port)])],
         Options { limits, ..store.options() },
@@ -324,7 +324,7 @@ async fn the_progress_of_a_pull_can_be_read() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let pull = images.pulls().remove(0);
-    assert_eq!((pull.image.as_str(), pull.stage), ("app", Stage::Fetching));
+    assert_eq!((pull.image.as_str(), pull.stage), ("app", PullStep::Fetching));
     assert!(pull.done_bytes < 200_000 && pull.total_bytes > 500_000, "{pull:?}");
     assert!(images.find("app").await.unwrap().is_none() && images.list().await.unwrap().is_empty());
     images.close().await;

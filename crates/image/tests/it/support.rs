@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use image::{
-    Catalogue, ClientPull, Failure, ImageError, Images, Options, ProgressFn, PullQuota, RegistryOptions,
+    Catalogue, ClientPull, ImageError, Images, Options, ProgressFn, PullQuota, RegistryOptions, SourceFailure,
 };
 use oci_client::client::{Client, ClientConfig, ClientProtocol};
 use oci_client::secrets::RegistryAuth;
@@ -436,7 +436,7 @@ pub fn names_in(dir: &Path) -> Vec<String> {
 }
 
 /// The failures of an `ensure` that must fail.
-pub fn failures(e: &ImageError) -> &[Failure] {
+pub fn failures(e: &ImageError) -> &[SourceFailure] {
     match e {
         ImageError::AllFailed { failures, .. } => failures,
         other => panic!("not all sources failed: {other}"),

@@ -6,8 +6,8 @@ fn net(text: &str) -> Ipv4Net {
     text.parse().unwrap()
 }
 
-fn route(text: &str) -> Route {
-    Route { range: net(text), link: None, is_ours: false }
+fn route(text: &str) -> RouteEntry {
+    RouteEntry { range: net(text), link: None, is_ours: false }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::known_fields::trace;
-use crate::{Refusal, RequestBody, UnknownField};
+use crate::{RequestBody, RequestRefusal, UnknownField};
 
 /// The names that a mistyped one can become.
 fn typing_errors(name: &str) -> Vec<String> {
@@ -67,7 +67,7 @@ fn with_field(base: &Value, object: &[&str], name: &str) -> Value {
 #[track_caller]
 fn refused<T: RequestBody<Content: Debug>>(body: &Value, name: &str) -> UnknownField {
     match T::parse(body.to_string().as_bytes()) {
-        Err(Refusal::Unknown(field)) => {
+        Err(RequestRefusal::Unknown(field)) => {
             let path = &field.field;
             assert!(path == name || path.ends_with(&format!(".{name}")), "{body}: {field}");
             field
@@ -176,7 +176,7 @@ fn a_field_in_the_wrong_object_is_refused() {
         ),
     ] {
         let text = match CreateBody::parse(body.to_string().as_bytes()) {
-            Err(Refusal::Unknown(field)) => field.to_string(),
+            Err(RequestRefusal::Unknown(field)) => field.to_string(),
             other => panic!("{body}: {other:?}"),
         };
         assert!(text.starts_with(message), "{text}");
@@ -190,7 +190,7 @@ fn a_field_in_the_wrong_object_is_found_among_many() {
     let parse = |last: &str| CreateBody::parse(format!(r#"{{"image":"x",{many}{last}}}"#).as_bytes());
     assert!(parse(r#""last":0"#).is_ok());
     match parse(r#""egress":{"default":"deny"}"#) {
-        Err(Refusal::Unknown(field)) => assert_eq!(field.meant.name(), "network.egress"),
+        Err(RequestRefusal::Unknown(field)) => assert_eq!(field.meant.name(), "network.egress"),
         other => panic!("{other:?}"),
     }
 }

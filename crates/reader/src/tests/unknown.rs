@@ -11,7 +11,7 @@ use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
 
-use crate::{Refusal, RequestBody, UnknownField};
+use crate::{RequestBody, RequestRefusal, UnknownField};
 
 fn ignored<T: RequestBody>(body: &str) -> Option<String> {
     T::parse(body.as_bytes()).unwrap_or_else(|refusal| panic!("{body}: {refusal}")).ignored.header_value()
@@ -19,7 +19,7 @@ fn ignored<T: RequestBody>(body: &str) -> Option<String> {
 
 fn refused<T: RequestBody<Content: Debug>>(body: &str) -> UnknownField {
     match T::parse(body.as_bytes()) {
-        Err(Refusal::Unknown(field)) => field,
+        Err(RequestRefusal::Unknown(field)) => field,
         other => panic!("{body}: {other:?}"),
     }
 }
@@ -186,9 +186,9 @@ proptest! {
                 prop_assert_eq!(parsed.content, plain.content);
                 prop_assert_eq!(parsed.ignored.header_value().is_some(), body.as_object().unwrap().len() > 2);
             }
-            Err(Refusal::Unknown(field)) => prop_assert!(!field.meant.name().is_empty()),
+            Err(RequestRefusal::Unknown(field)) => prop_assert!(!field.meant.name().is_empty()),
             // A known field with a number.
-            Err(Refusal::Field(_)) => {}
+            Err(RequestRefusal::Field(_)) => {}
             Err(other) => return Err(TestCaseError::fail(other.to_string())),
         }
     }

@@ -39,7 +39,7 @@ impl Ended {
 
 /// What else happened to a command that ended. It counts if a signal ended the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cause {
+pub enum EndCause {
     /// Nothing that the engine knows of.
     Unknown,
     /// Its processes were killed at its timeout.
@@ -64,18 +64,18 @@ pub enum OutOfMemory {
 
 /// What the engine observed of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum ObservedCommand {
     /// It could not be started, for a reason that the client can fix: for example, the working directory is missing.
     NotStarted { reason: String },
     /// Its timeout passed before it could start.
     TimedOutBeforeStart { timeout_ms: u64 },
     /// It ran and ended.
-    Ended { ended: Ended, cause: Cause },
+    Ended { ended: Ended, cause: EndCause },
 }
 
 /// The fields of a result apart from its output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CommandOutcome {
     pub exit_code: Option<i32>,
     pub signal: Option<Cow<'static, str>>,
     /// Appended to stderr, with a line end.
@@ -96,40 +96,40 @@ pub struct NeverStarted {
 }
 
 /// Derives the fields from what was observed.
-pub fn outcome(command: Command) -> Result<Outcome, NeverStarted> {
+pub fn outcome(command: ObservedCommand) -> Result<CommandOutcome, NeverStarted> {
     match command {
-        Command::TimedOutBeforeStart { timeout_ms } => Err(NeverStarted { timeout_ms }),
-        Command::NotStarted { reason } => {
+        ObservedCommand::TimedOutBeforeStart { timeout_ms } => Err(NeverStarted { timeout_ms }),
+        ObservedCommand::NotStarted { reason } => {
             let stderr_note = Some(format!("{}\n", reason.trim_end()));
-            Ok(Outcome { stderr_note, ..Outcome::default() })
+            Ok(CommandOutcome { stderr_note, ..CommandOutcome::default() })
         }
-        Command::Ended { ended, cause } => Ok(ended_outcome(ended, &cause)),
+        ObservedCommand::Ended { ended, cause } => Ok(ended_outcome(ended, &cause)),
     }
 }
 
 /// The fields of a command that ran.
-pub fn ended_outcome(ended: Ended, cause: &Cause) -> Outcome {
+pub fn ended_outcome(ended: Ended, cause: &EndCause) -> CommandOutcome {
     let (exit_code, signal) = match ended {
         Ended::Exited { code } => (Some(code), None),
         Ended::Signalled { signal } => (None, Some(signal_name(signal))),
     };
     let (reason, message) = ended.signal().map(|signal| explain(signal, cause)).unzip();
-    Outcome { exit_code, signal, reason, message, ..Outcome::default() }
+    CommandOutcome { exit_code, signal, reason, message, ..CommandOutcome::default() }
 }
 
 /// Why a signal ended a command.
-fn explain(signal: i32, cause: &Cause) -> (EndReason, String) {
+fn explain(signal: i32, cause: &EndCause) -> (EndReason, String) {
     match cause {
-        Cause::Timeout { timeout_ms } => {
+        EndCause::Timeout { timeout_ms } => {
             (EndReason::Timeout, format!("the command was killed at its timeoutMs of {timeout_ms}"))
         }
-        Cause::Termination { sandbox, reason } => {
+        EndCause::Termination { sandbox, reason } => {
             (EndReason::Terminated, format!("sandbox '{sandbox}' was terminated: {}", why_terminated(reason)))
         }
-        Cause::OutOfMemory(out_of_memory) if signal == SIGKILL => {
+        EndCause::OutOfMemory(out_of_memory) if signal == SIGKILL => {
             (EndReason::Oom, format!("the command was killed: {out_of_memory}"))
         }
-        Cause::OutOfMemory(_) | Cause::Unknown => {
+        EndCause::OutOfMemory(_) | EndCause::Unknown => {
             (EndReason::Signal, format!("the command was killed by {}", signal_name(signal)))
         }
     }
@@ -150,8 +150,8 @@ fn why_terminated(reason: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn ended(ended: Ended, cause: Cause) -> Outcome {
-        outcome(Command::Ended { ended, cause }).unwrap()
+    fn ended(ended: Ended, cause: EndCause) -> CommandOutcome {
+        outcome(ObservedCommand::Ended { ended, cause }).unwrap()
     }
 
     fn code(code: i32) -> Ended {
@@ -162,27 +162,27 @@ mod tests {
         Ended::Signalled { signal }
     }
 
-    fn causes() -> [Cause; 4] {
+    fn causes() -> [EndCause; 4] {
         let sandbox: SandboxId = "sb_12345678".parse().unwrap();
         [
-            Cause::Unknown,
-            Cause::Timeout { timeout_ms: 50 },
-            Cause::Termination { sandbox, reason: "timeout".to_owned() },
-            Cause::OutOfMemory(OutOfMemory::Sandbox { limit_mb: 512 }),
+            EndCause::Unknown,
+            EndCause::Timeout { timeout_ms: 50 },
+            EndCause::Termination { sandbox, reason: "timeout".to_owned() },
+            EndCause::OutOfMemory(OutOfMemory::Sandbox { limit_mb: 512 }),
         ]
     }
 
     #[test]
     fn every_ending_has_its_fields() {
-        let fields = |outcome: Outcome| (outcome.exit_code, outcome.signal, outcome.stderr_note);
-        assert_eq!(fields(ended(code(0), Cause::Unknown)), (Some(0), None, None));
+        let fields = |outcome: CommandOutcome| (outcome.exit_code, outcome.signal, outcome.stderr_note);
+        assert_eq!(fields(ended(code(0), EndCause::Unknown)), (Some(0), None, None));
         // A child of bash that was killed: what bash says.
-        assert_eq!(fields(ended(code(137), Cause::Unknown)), (Some(137), None, None));
-        assert_eq!(fields(ended(signal(15), Cause::Unknown)), (None, Some("SIGTERM".into()), None));
-        let timed_out = ended(signal(9), Cause::Timeout { timeout_ms: 50 });
+        assert_eq!(fields(ended(code(137), EndCause::Unknown)), (Some(137), None, None));
+        assert_eq!(fields(ended(signal(15), EndCause::Unknown)), (None, Some("SIGTERM".into()), None));
+        let timed_out = ended(signal(9), EndCause::Timeout { timeout_ms: 50 });
         assert_eq!(fields(timed_out), (None, Some("SIGKILL".into()), None));
         let reason = "/nowhere: no such directory\n".to_owned();
-        let not_started = outcome(Command::NotStarted { reason: reason.clone() }).unwrap();
+        let not_started = outcome(ObservedCommand::NotStarted { reason: reason.clone() }).unwrap();
         assert_eq!((not_started.reason, not_started.message.clone()), (None, None));
         assert_eq!(fields(not_started), (None, None, Some(reason)));
     }
@@ -210,12 +210,12 @@ mod tests {
                 assert!(outcome.message.unwrap().contains(named), "{killed:?}, {cause:?}");
             }
         }
-        assert_eq!(ended(code(143), Cause::Unknown).message.unwrap(), "the command was killed by SIGTERM");
+        assert_eq!(ended(code(143), EndCause::Unknown).message.unwrap(), "the command was killed by SIGTERM");
     }
 
     #[test]
     fn lack_of_memory_ends_nothing_by_another_signal() {
-        let cause = Cause::OutOfMemory(OutOfMemory::Sandbox { limit_mb: 512 });
+        let cause = EndCause::OutOfMemory(OutOfMemory::Sandbox { limit_mb: 512 });
         for killed in [signal(11), signal(15), code(143)] {
             assert!(!killed.is_killed());
             assert_eq!(ended(killed, cause.clone()).reason, Some(EndReason::Signal), "{killed:?}");
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_timeout_before_the_start_is_no_result() {
-        let refusal = outcome(Command::TimedOutBeforeStart { timeout_ms: 50 }).unwrap_err();
+        let refusal = outcome(ObservedCommand::TimedOutBeforeStart { timeout_ms: 50 }).unwrap_err();
         assert_eq!(
             refusal.to_string(),
             "the command's timeoutMs of 50 expired before the command could start; raise it, or try again later"

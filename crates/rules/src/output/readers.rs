@@ -14,7 +14,7 @@ const RETURN_MS: u64 = 10_000;
 /// The readers of one output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputReaders {
-    readers: Vec<Reader>,
+    readers: Vec<OutputReader>,
     next_id: u64,
     /// The furthest segment of any reader so far.
     furthest: u64,
@@ -24,7 +24,7 @@ pub struct OutputReaders {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Reader {
+struct OutputReader {
     id: ReaderId,
     segment: u64,
     /// `None` while it is attached.
@@ -48,7 +48,7 @@ impl OutputReaders {
     /// No reader is attached yet, and the one that is expected starts at `oldest`. `timeout_ms`: how long output is needed while
     /// there is no reader.
     pub fn new(oldest: u64, timeout_ms: u64, now_ms: u64) -> Self {
-        let expected = Reader { id: ReaderId::default(), segment: oldest, left_at_ms: Some(now_ms) };
+        let expected = OutputReader { id: ReaderId::default(), segment: oldest, left_at_ms: Some(now_ms) };
         Self { readers: vec![expected], left_at_ms: Some(now_ms), ..Self::of_nobody(oldest, timeout_ms) }
     }
 
@@ -63,7 +63,7 @@ impl OutputReaders {
         self.readers.retain(|reader| reader.is_present(now_ms, return_ms) && !reader.is_replaced_at(segment));
         let id = ReaderId(self.next_id);
         self.next_id += 1;
-        self.readers.push(Reader { id, segment, left_at_ms: None });
+        self.readers.push(OutputReader { id, segment, left_at_ms: None });
         self.furthest = self.furthest.max(segment);
         id
     }
@@ -116,7 +116,7 @@ impl OutputReaders {
     }
 }
 
-impl Reader {
+impl OutputReader {
     fn is_present(&self, now_ms: u64, return_ms: u64) -> bool {
         self.left_at_ms.is_none_or(|left_at_ms| now_ms < left_at_ms.saturating_add(return_ms))
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use image::{Catalogue, Image, Images, Source};
+use image::{Catalogue, Image, ImageSource, Images};
 use rules::{AddedPattern, ImageReference};
 use rustix::fs::{FlockOperation, flock};
 use store::{SqliteStore, Store};
@@ -28,7 +28,7 @@ pub async fn run(config: &Config, command: ImageCommand) -> Result<ExitCode> {
             print!("{}", describe(&*pulled?));
         }
         ImageCommand::Import { name, source } => {
-            let source: Source = source.parse()?;
+            let source: ImageSource = source.parse()?;
             let images = open_images(config)?;
             let imported = progress::show(|report| images.import(&name, source, report)).await;
             print!("{}", describe(&*imported?));

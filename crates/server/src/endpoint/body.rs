@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use reader::{Parsed, Refusal, RequestBody};
+use reader::{Parsed, RequestBody, RequestRefusal};
 use serde::Serialize;
 
 use super::ignored::IgnoredReport;
@@ -53,7 +53,7 @@ impl<T> Received<T> {
 
 impl<T: RequestBody> Received<T> {
     /// Parses and checks the document, and reports its ignored fields.
-    pub fn read(&self, rules: &T::Rules) -> Result<T::Validated, Refusal> {
+    pub fn read(&self, rules: &T::Rules) -> Result<T::Validated, RequestRefusal> {
         let Parsed { content, ignored } = T::parse(&self.bytes)?;
         self.ignored.fill(ignored);
         T::check(content, rules)

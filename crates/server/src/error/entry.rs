@@ -25,7 +25,7 @@ pub fn of_entry(error: EngineError, port: u16) -> ApiError {
         }
         EngineError::NotFound { .. }
         | EngineError::Port(_)
-        | EngineError::Refused(rules::Refusal::NotFound) => unknown_host(),
+        | EngineError::Refused(rules::OperationRefusal::NotFound) => unknown_host(),
         error => of_engine(error, None, OperationKind::Other),
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of images that are not available.
 
 use api::ErrorCode;
-use image::{Failure, FailureKind, ImageError};
+use image::{FailureKind, ImageError, SourceFailure};
 use rules::{ImageReference, ReachedLimit, nearest_name};
 
 use super::{ApiError, Condition, RefusalCode};
@@ -35,7 +35,7 @@ pub fn unknown_image(name: &str, reference: Option<&ImageReference>, known: &Kno
 pub fn unconfirmed_image(
     (name, reference): (&str, &ImageReference),
     known: &KnownImages,
-    failures: Option<&[Failure]>,
+    failures: Option<&[SourceFailure]>,
 ) -> ApiError {
     if let Some(failures) = failures
         && lacks_credentials(failures)
@@ -163,7 +163,7 @@ impl From<ImageError> for ApiError {
 }
 
 /// Whether a source was not asked because the operator's file of logins cannot be used.
-fn lacks_credentials(failures: &[Failure]) -> bool {
+fn lacks_credentials(failures: &[SourceFailure]) -> bool {
     failures.iter().any(|failure| failure.kind == FailureKind::Credentials)
 }
 
@@ -178,7 +178,7 @@ fn bad_credentials(name: &str) -> ApiError {
 }
 
 /// Whether a retry can succeed: at least one of the failures is temporary.
-fn may_pass(failures: &[Failure]) -> bool {
+fn may_pass(failures: &[SourceFailure]) -> bool {
     failures.iter().any(|failure| match failure.kind {
         FailureKind::Unreachable | FailureKind::TooSlow | FailureKind::Tool | FailureKind::Io => true,
         FailureKind::NotFound
@@ -191,7 +191,7 @@ fn may_pass(failures: &[Failure]) -> bool {
 }
 
 /// The reasons without the sources, each kind once.
-fn why_not(failures: &[Failure]) -> String {
+fn why_not(failures: &[SourceFailure]) -> String {
     let mut reasons: Vec<&str> = Vec::new();
     for failure in failures {
         let reason = match failure.kind {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use api::{ErrorCode, SandboxId, SandboxState, Timestamp};
 use engine::EngineError;
-use rules::{QuotaExceeded, ReachedLimit, Refusal, TimeMs};
+use rules::{OperationRefusal, QuotaExceeded, ReachedLimit, TimeMs};
 
 use super::refusal::RefusedBy;
 use super::{ApiError, Condition, RefusalCode, executions, files, ports, snapshots};
@@ -29,7 +29,7 @@ pub enum OperationKind {
 pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind) -> ApiError {
     let api_error = match error {
         EngineError::NotFound { terminated } => return not_found(id.unwrap_or_default(), terminated),
-        EngineError::Refused(Refusal::NotFound) => return not_found(id.unwrap_or_default(), None),
+        EngineError::Refused(OperationRefusal::NotFound) => return not_found(id.unwrap_or_default(), None),
         EngineError::NameTaken { name, holder } => return name_taken(&name, holder.as_ref()),
         EngineError::NoSuchSnapshot { id } => return snapshots::no_snapshot(id.as_str()),
         error @ (EngineError::ForeignSnapshot { .. }
@@ -45,8 +45,8 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         error @ EngineError::ReadOnlyDisk => ApiError::new(ErrorCode::InvalidState, error.to_string()),
         EngineError::WakeFailed(source) => wake_failed(source),
         EngineError::GaveUp(error) => gave_up(error),
-        EngineError::Config(error) => reader::Refusal::from(error).into(),
-        EngineError::Refused(refusal @ Refusal::InvalidState { state, .. }) => {
+        EngineError::Config(error) => reader::RequestRefusal::from(error).into(),
+        EngineError::Refused(refusal @ OperationRefusal::InvalidState { state, .. }) => {
             ApiError::new(ErrorCode::InvalidState, refusal.to_string())
                 .with_detail("state", state.to_string())
         }

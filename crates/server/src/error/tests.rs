@@ -1,6 +1,6 @@
 use engine::EngineError;
-use image::{Failure, FailureKind, ImageError};
-use rules::{Operation, Refusal, TimeMs};
+use image::{FailureKind, ImageError, SourceFailure};
+use rules::{Operation, OperationRefusal, TimeMs};
 use serde_json::json;
 
 use super::*;
@@ -16,7 +16,7 @@ fn row(error: EngineError, operation: OperationKind) -> (u16, &'static str, Opti
 #[test]
 fn every_fault_of_the_engine_has_its_row() {
     let driver = || EngineError::backend("start: secret path");
-    let refused = EngineError::Refused(Refusal::InvalidState {
+    let refused = EngineError::Refused(OperationRefusal::InvalidState {
         state: api::SandboxState::Paused,
         operation: Operation::Pause,
         allowed: &[api::SandboxState::Running],
@@ -27,7 +27,7 @@ fn every_fault_of_the_engine_has_its_row() {
         (404, "SANDBOX_NOT_FOUND", None)
     );
     assert_eq!(
-        row(EngineError::Refused(Refusal::NotFound), OperationKind::Execute),
+        row(EngineError::Refused(OperationRefusal::NotFound), OperationKind::Execute),
         (404, "SANDBOX_NOT_FOUND", None)
     );
     for holder in [None, ID.and_then(|id| id.parse().ok())] {
@@ -115,7 +115,7 @@ fn the_owner_sees_when_and_why_a_sandbox_was_terminated() {
 #[test]
 fn image_errors_depend_on_whether_a_retry_can_help() {
     let failed = |kinds: &[FailureKind]| {
-        let failure = |&kind| Failure {
+        let failure = |&kind| SourceFailure {
             source_text: "rootfs:/of/the/host".to_owned(),
             kind,
             reason: "b".to_owned(),

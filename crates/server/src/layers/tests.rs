@@ -89,7 +89,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         copies: None,
     };
     let (engine, _) = Engine::open(parts, settings).await.unwrap();
-    let builder = builder::Settings {
+    let builder = builder::BuilderSettings {
         dir: dir.join("builds"),
         concurrent: 1,
         max_context_bytes: 1 << 20,

@@ -100,7 +100,7 @@ impl FileRequest {
     /// Starts the operation that `order` builds from the query.
     async fn begin(
         &self,
-        order: impl FnOnce(&FileQuery) -> Result<FileOp, reader::Refusal>,
+        order: impl FnOnce(&FileQuery) -> Result<FileOp, reader::RequestRefusal>,
     ) -> Result<FileOperation, ApiError> {
         let order = order(&self.query)?;
         self.begin_as(&order).await

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::{SnapshotId, TemplateState};
 use engine::EngineError;
-use image::{Image, ImageError, NamedBy, Progress, ProgressFn, Stage};
+use image::{Image, ImageError, NamedBy, ProgressFn, PullReport, PullStep};
 use rules::{ImageReference, ImageRefusal};
 use tokio::sync::watch;
 
@@ -136,8 +136,8 @@ impl Request<'_> {
     async fn pull(&self) -> Result<Arc<Image>, ApiError> {
         let Self { service, account, name, ref reference, wait } = *self;
         let (confirm, confirmed) = watch::channel(false);
-        let progress: ProgressFn = Arc::new(move |progress: Progress| {
-            if progress.stage != Stage::Resolving {
+        let progress: ProgressFn = Arc::new(move |progress: PullReport| {
+            if progress.stage != PullStep::Resolving {
                 confirm.send_replace(true);
             }
         });

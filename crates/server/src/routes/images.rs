@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{ErrorCode, ImageList, ImageView, Pagination, PullProgress, PullStage, Timestamp};
 use axum::http::StatusCode;
-use image::{Image, NamedBy, Progress, Stage};
+use image::{Image, NamedBy, PullReport, PullStep};
 use rules::{ImageListing, ImageOwner, ImageReference, image_is_listed};
 
 use crate::endpoint::parameter::text;
@@ -95,12 +95,12 @@ fn ready(image: &Image) -> (String, ImageView) {
 }
 
 /// Without the source, which may reveal the operator's mirrors or paths of this host.
-fn pulling(pull: Progress) -> (String, ImageView) {
+fn pulling(pull: PullReport) -> (String, ImageView) {
     let stage = match pull.stage {
-        Stage::Resolving => PullStage::Resolving,
-        Stage::Fetching => PullStage::Fetching,
-        Stage::Building => PullStage::Building,
-        Stage::Storing => PullStage::Storing,
+        PullStep::Resolving => PullStage::Resolving,
+        PullStep::Fetching => PullStage::Fetching,
+        PullStep::Building => PullStage::Building,
+        PullStep::Storing => PullStage::Storing,
     };
     let (done_bytes, total_bytes) = (pull.done_bytes, pull.total_bytes);
     let view = ImageView::pulling(pull.image.clone(), PullProgress { stage, done_bytes, total_bytes });

@@ -3,7 +3,7 @@
 
 use api::{ErrorCode, Pagination, SandboxItem, SandboxList};
 use axum::http::StatusCode;
-use store::{Filter, Page, SandboxSummary};
+use store::{Filter, PageRange, SandboxSummary};
 
 use super::view;
 use crate::endpoint::parameter::{inline, text};
@@ -51,7 +51,7 @@ async fn list(call: Call) -> Result<Json<SandboxList>, ApiError> {
         image: query.image,
         metadata: query.metadata,
     };
-    let page = Page { limit: query.limit, offset: query.offset };
+    let page = PageRange { limit: query.limit, offset: query.offset };
     let listing = service.store.list(&filter, page).await?;
     let data = if has_details {
         detailed_items(&service, &caller.account, listing.items).await

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use listen::BodyError;
-use reader::{Refusal, RequestBody};
+use reader::{RequestBody, RequestRefusal};
 
 use crate::endpoint::{JsonBody, Received};
 use crate::error::{self, ApiError};
@@ -47,7 +47,7 @@ pub async fn json_bytes(
 }
 
 /// Whether the body is JSON, by its headers.
-pub fn json_content(headers: &HeaderMap) -> Result<(), Refusal> {
+pub fn json_content(headers: &HeaderMap) -> Result<(), RequestRefusal> {
     reader::json_content(values(headers, header::CONTENT_TYPE), values(headers, header::CONTENT_ENCODING))
 }
 

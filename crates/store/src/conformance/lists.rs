@@ -7,7 +7,7 @@ use api::SandboxState;
 use rules::TimeMs;
 
 use super::{PAGE, all_of, id, listed, pairs, record, terminated};
-use crate::{Batch, Filter, Page, SandboxRecord, Store};
+use crate::{Batch, Filter, PageRange, SandboxRecord, Store};
 
 type Fresh = Arc<dyn Store>;
 
@@ -37,10 +37,10 @@ pub(super) async fn pages_are_parts_of_the_list(store: Fresh) {
     for filter in [all_of("acme"), tagged] {
         for (limit, offset) in [(10, 0), (10, 10), (10, 20), (1, 24), (5, 25), (5, 1000), (0, 0), (100, 3)] {
             let part: Vec<u32> = whole.iter().copied().skip(offset).take(limit).collect();
-            let page = Page { limit: limit as u32, offset: offset as u64 };
+            let page = PageRange { limit: limit as u32, offset: offset as u64 };
             assert_eq!(listed(&store, &filter, page).await, (part, 25), "{limit} {offset}");
         }
-        assert_eq!(listed(&store, &filter, Page { limit: 5, offset: u64::MAX }).await, (vec![], 25));
+        assert_eq!(listed(&store, &filter, PageRange { limit: 5, offset: u64::MAX }).await, (vec![], 25));
     }
 }
 

@@ -8,13 +8,13 @@ use rules::QuotaTable;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::encoding::Encoded;
-use super::error::{Outcome, SqliteError};
+use super::error::{SqliteError, SqliteResult};
 use super::rows::EventRow;
 use super::{begun_work, keys, posted, quota, rows, snapshots, templates};
 use crate::followers::VisibleEvent;
 use crate::{Committed, SandboxRecord, StoreError, Write};
 
-pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable) -> Outcome<Committed> {
+pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable) -> SqliteResult<Committed> {
     let mut committed = Committed::default();
     let mut accounts = BTreeSet::new();
     let encoding = batch.encoding();
@@ -62,7 +62,7 @@ pub(super) struct Stored {
     pub(super) config: String,
 }
 
-fn put(connection: &Connection, record: &SandboxRecord) -> Outcome<()> {
+fn put(connection: &Connection, record: &SandboxRecord) -> SqliteResult<()> {
     let config = rows::config_text(&record.config)?;
     let Some((stored, revision)) = find(connection, &record.id)? else {
         insert(connection, record, &config)?;
@@ -87,7 +87,7 @@ fn put(connection: &Connection, record: &SandboxRecord) -> Outcome<()> {
     Ok(())
 }
 
-fn find(connection: &Connection, id: &SandboxId) -> Outcome<Option<(Stored, u64)>> {
+fn find(connection: &Connection, id: &SandboxId) -> SqliteResult<Option<(Stored, u64)>> {
     let mut statement = connection
         .prepare_cached("SELECT row, account, created_at, config, revision FROM sandboxes WHERE id = ?1")?;
     let found = statement
@@ -104,17 +104,17 @@ fn find(connection: &Connection, id: &SandboxId) -> Outcome<Option<(Stored, u64)
     found.map(|(stored, revision)| Ok((stored, rows::unsigned(revision)?))).transpose()
 }
 
-fn insert(connection: &Connection, record: &SandboxRecord, config: &str) -> Outcome<()> {
+fn insert(connection: &Connection, record: &SandboxRecord, config: &str) -> SqliteResult<()> {
     let sql = format!("INSERT INTO sandboxes ({}) VALUES ({})", rows::COLUMNS, rows::PLACEHOLDERS);
     write_row(connection, &sql, record, config)
 }
 
-fn update(connection: &Connection, record: &SandboxRecord, config: &str) -> Outcome<()> {
+fn update(connection: &Connection, record: &SandboxRecord, config: &str) -> SqliteResult<()> {
     let sql = format!("UPDATE sandboxes SET ({}) = ({}) WHERE id = ?1", rows::COLUMNS, rows::PLACEHOLDERS);
     write_row(connection, &sql, record, config)
 }
 
-fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config: &str) -> Outcome<()> {
+fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config: &str) -> SqliteResult<()> {
     let (phase, since) = rows::phase(record.accounting.phase())?;
     let resources = record.config.resources;
     let time = rows::optional_time;
@@ -163,7 +163,7 @@ fn is_unique_violation(error: &rusqlite::Error) -> bool {
     })
 }
 
-fn add_metadata(connection: &Connection, row: i64, record: &SandboxRecord) -> Outcome<()> {
+fn add_metadata(connection: &Connection, row: i64, record: &SandboxRecord) -> SqliteResult<()> {
     let mut statement = connection.prepare_cached("INSERT INTO metadata VALUES (?1, ?2, ?3, ?4, ?5)")?;
     let created_at = rows::integer(record.created_at.0)?;
     for (key, value) in &record.config.metadata {
@@ -172,7 +172,7 @@ fn add_metadata(connection: &Connection, row: i64, record: &SandboxRecord) -> Ou
     Ok(())
 }
 
-fn remove_metadata(connection: &Connection, stored: &Stored) -> Outcome<()> {
+fn remove_metadata(connection: &Connection, stored: &Stored) -> SqliteResult<()> {
     let config: SandboxConfig = rows::parse_config(&stored.config)?;
     let mut statement = connection.prepare_cached(
         "DELETE FROM metadata WHERE account = ?1 AND key = ?2 AND value = ?3 AND created_at = ?4 AND row = ?5",
@@ -183,7 +183,7 @@ fn remove_metadata(connection: &Connection, stored: &Stored) -> Outcome<()> {
     Ok(())
 }
 
-fn delete(connection: &Connection, id: &SandboxId) -> Outcome<()> {
+fn delete(connection: &Connection, id: &SandboxId) -> SqliteResult<()> {
     match find(connection, id)? {
         Some((stored, _)) => remove(connection, &stored),
         None => Ok(()),
@@ -191,13 +191,13 @@ fn delete(connection: &Connection, id: &SandboxId) -> Outcome<()> {
 }
 
 /// Removes a sandbox and its rows in side tables, but not its events.
-pub(super) fn remove(connection: &Connection, stored: &Stored) -> Outcome<()> {
+pub(super) fn remove(connection: &Connection, stored: &Stored) -> SqliteResult<()> {
     remove_metadata(connection, stored)?;
     connection.prepare_cached("DELETE FROM sandboxes WHERE row = ?1")?.execute([stored.row])?;
     Ok(())
 }
 
-fn append(connection: &Connection, event: &EventRow) -> Outcome<u64> {
+fn append(connection: &Connection, event: &EventRow) -> SqliteResult<u64> {
     let sql = "INSERT INTO events (sandbox, account, at, kind, data, run, once) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let (at, data) = (rows::integer(event.at.0)?, event.data.to_string());
     let values = params![event.sandbox.as_str(), event.account, at, event.kind, data, event.run, event.once];
@@ -206,7 +206,7 @@ fn append(connection: &Connection, event: &EventRow) -> Outcome<u64> {
 }
 
 /// The number of an existing event with the same `once`.
-fn existing_event(connection: &Connection, event: &EventRow) -> Outcome<Option<u64>> {
+fn existing_event(connection: &Connection, event: &EventRow) -> SqliteResult<Option<u64>> {
     let Some(once) = &event.once else { return Ok(None) };
     let mut statement = connection.prepare_cached("SELECT sequence FROM events WHERE once = ?1")?;
     statement.query_row([once], |row| row.get(0)).optional()?.map(rows::unsigned).transpose()
@@ -217,7 +217,7 @@ pub(super) fn journal_lines(
     connection: &Connection,
     journal_lines: &[(u64, EventRow)],
     quotas: &QuotaTable,
-) -> Outcome<Vec<VisibleEvent>> {
+) -> SqliteResult<Vec<VisibleEvent>> {
     let last_applied_line = last_applied_line(connection)?;
     let mut visible = Vec::with_capacity(journal_lines.len());
     for (_, event) in journal_lines.iter().filter(|(number, _)| *number > last_applied_line) {
@@ -244,7 +244,7 @@ pub(super) fn journal_lines(
 }
 
 /// The number of the last line of the journal that became an event.
-pub(super) fn last_applied_line(connection: &Connection) -> Outcome<u64> {
+pub(super) fn last_applied_line(connection: &Connection) -> SqliteResult<u64> {
     let mut statement = connection.prepare_cached("SELECT applied FROM event_notes")?;
     rows::unsigned(statement.query_row([], |row| row.get(0))?)
 }

@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use super::error::{Outcome, SqliteError};
+use super::error::{SqliteError, SqliteResult};
 use crate::{Batch, MAX_RESPONSE, StoreError, Write};
 
 /// Smaller contents are stored uncompressed.
@@ -74,7 +74,7 @@ fn compress(content: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-pub(super) fn decode(content: Vec<u8>, encoding: i64) -> Outcome<Vec<u8>> {
+pub(super) fn decode(content: Vec<u8>, encoding: i64) -> SqliteResult<Vec<u8>> {
     match encoding {
         UNCOMPRESSED => Ok(content),
         DEFLATE => {

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use rusqlite::ErrorCode;
 
-use crate::{Cause, StoreError};
+use crate::{StoreCause, StoreError};
 
-pub(super) type Outcome<T> = Result<T, SqliteError>;
+pub(super) type SqliteResult<T> = Result<T, SqliteError>;
 
 #[derive(Debug)]
 pub(super) enum SqliteError {
@@ -40,7 +40,7 @@ impl SqliteError {
         match self {
             Self::Refused(error) => error,
             Self::Content(content) => {
-                StoreError::Damaged { path: path.to_owned(), source: Cause::new(content) }
+                StoreError::Damaged { path: path.to_owned(), source: StoreCause::new(content) }
             }
             Self::Sql(error) => {
                 let damaged = match &error {
@@ -53,7 +53,7 @@ impl SqliteError {
                     ),
                 };
                 if damaged {
-                    StoreError::Damaged { path: path.to_owned(), source: Cause::new(error) }
+                    StoreError::Damaged { path: path.to_owned(), source: StoreCause::new(error) }
                 } else {
                     StoreError::failed(step, error)
                 }

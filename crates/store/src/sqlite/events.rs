@@ -8,7 +8,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
-use super::error::Outcome;
+use super::error::SqliteResult;
 use super::read::all;
 use super::rows;
 use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE};
@@ -21,7 +21,7 @@ pub(super) fn list(
     connection: &mut Connection,
     filter: &EventFilter,
     page: EventPage,
-) -> Outcome<EventListing> {
+) -> SqliteResult<EventListing> {
     let snapshot = connection.transaction()?;
     let search = Search::new(filter);
     if !search.belongs_to_account(&snapshot)? {
@@ -40,7 +40,7 @@ pub(super) fn after(
     filter: &EventFilter,
     after: u64,
     limit: u32,
-) -> Outcome<(Vec<Event>, u64)> {
+) -> SqliteResult<(Vec<Event>, u64)> {
     let snapshot = connection.transaction()?;
     let last = last(&snapshot)?;
     let search = Search::new(filter);
@@ -56,7 +56,7 @@ pub(super) fn after(
     Ok((items, upto))
 }
 
-pub(super) fn last(connection: &Connection) -> Outcome<u64> {
+pub(super) fn last(connection: &Connection) -> SqliteResult<u64> {
     let mut statement = connection.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'events'")?;
     let last: Option<i64> = statement.query_row([], |row| row.get(0)).optional()?;
     rows::unsigned(last.unwrap_or(0))
@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
 
     /// Whether the sandbox's events belong to the account, which its totals do not contain. All of them have the same
     /// account.
-    fn belongs_to_account(&self, connection: &Connection) -> Outcome<bool> {
+    fn belongs_to_account(&self, connection: &Connection) -> SqliteResult<bool> {
         let Some(sandbox) = &self.filter.sandbox else { return Ok(true) };
         let sql = "SELECT account FROM events INDEXED BY events_of_a_sandbox WHERE sandbox = ?1 LIMIT 1";
         let mut statement = connection.prepare_cached(sql)?;
@@ -176,7 +176,7 @@ impl<'a> Search<'a> {
         sql
     }
 
-    fn total(&self, connection: &Connection) -> Outcome<u64> {
+    fn total(&self, connection: &Connection) -> SqliteResult<u64> {
         let Some(scope) = self.scope() else { return self.count(connection, None, self.time_range) };
         let Some(TimeRange { since, until }) = self.time_range else {
             return self.hour_totals(connection, &scope, 0, i64::MAX);
@@ -199,7 +199,7 @@ impl<'a> Search<'a> {
     }
 
     /// The sum of the totals of whole hours, from `first` on, before `end`.
-    fn hour_totals(&self, connection: &Connection, scope: &str, first: i64, end: i64) -> Outcome<u64> {
+    fn hour_totals(&self, connection: &Connection, scope: &str, first: i64, end: i64) -> SqliteResult<u64> {
         let (from, values) = self.hours(scope, first, end);
         let sql = format!("SELECT coalesce(sum(count), 0) {from}");
         let mut statement = connection.prepare_cached(&sql)?;
@@ -224,7 +224,7 @@ impl<'a> Search<'a> {
         connection: &Connection,
         scope: &str,
         time_range: TimeRange,
-    ) -> Outcome<u64> {
+    ) -> SqliteResult<u64> {
         if time_range.since >= time_range.until {
             return Ok(0);
         }
@@ -243,7 +243,7 @@ impl<'a> Search<'a> {
         scope: &str,
         first: i64,
         end: i64,
-    ) -> Outcome<Option<SequenceRange>> {
+    ) -> SqliteResult<Option<SequenceRange>> {
         let (from, values) = self.hours(scope, first, end);
         let mut statement = connection.prepare_cached(&format!("SELECT min(first), max(last) {from}"))?;
         let found: (Option<i64>, Option<i64>) =
@@ -256,7 +256,7 @@ impl<'a> Search<'a> {
         connection: &Connection,
         sequence_range: Option<SequenceRange>,
         time_range: Option<TimeRange>,
-    ) -> Outcome<u64> {
+    ) -> SqliteResult<u64> {
         let mut count = 0;
         for kind in self.kinds() {
             let mut values = Values::default();
@@ -268,7 +268,7 @@ impl<'a> Search<'a> {
     }
 
     /// The events of the page, and one more if it exists.
-    fn items(&self, connection: &Connection, page: EventPage) -> Outcome<Vec<Event>> {
+    fn items(&self, connection: &Connection, page: EventPage) -> SqliteResult<Vec<Event>> {
         let Some(sequence_range) = self.bounds(connection, page)? else { return Ok(Vec::new()) };
         let Ok(offset) = i64::try_from(page.offset) else { return Ok(Vec::new()) };
         let (sql, values) = self.page_sql(page, sequence_range, offset);
@@ -276,7 +276,7 @@ impl<'a> Search<'a> {
     }
 
     /// The range of sequences from the bounds of the page and the time range.
-    fn bounds(&self, connection: &Connection, page: EventPage) -> Outcome<Option<SequenceRange>> {
+    fn bounds(&self, connection: &Connection, page: EventPage) -> SqliteResult<Option<SequenceRange>> {
         let number = |number: Option<u64>, none| {
             number.map_or(none, |number| i64::try_from(number).unwrap_or(i64::MAX))
         };
@@ -317,7 +317,7 @@ impl<'a> Search<'a> {
 
 /// SQLite's query plan for a page, for the test that it does not sort or scan events.
 #[cfg(test)]
-pub(super) fn plan(connection: &Connection, filter: &EventFilter, page: EventPage) -> Outcome<String> {
+pub(super) fn plan(connection: &Connection, filter: &EventFilter, page: EventPage) -> SqliteResult<String> {
     let search = Search::new(filter);
     let (sql, values) = search.page_sql(page, SequenceRange { first: 0, last: i64::MAX }, 0);
     let lines = all(connection, &format!("EXPLAIN QUERY PLAN {sql}"), params_from_iter(values.0), |row| {

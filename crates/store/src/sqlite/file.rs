@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::error::{Outcome, SqliteError};
+use super::error::{SqliteError, SqliteResult};
 use super::wal;
-use crate::{Cause, StoreError};
+use crate::{StoreCause, StoreError};
 
 /// In order; the number of a migration is its index. Released migrations must not change. A migration only adds,
 /// because a newer command line may migrate the file while an older daemon has it open.
@@ -70,12 +70,12 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
 }
 
 /// A read-only connection. The writing connection must be open.
-pub(super) fn open_reader(path: &Path) -> Outcome<Connection> {
+pub(super) fn open_reader(path: &Path) -> SqliteResult<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
 /// A connection that leaves no file beside the database. Without a WAL nobody has it open, and SQLite would make an index of a WAL.
-pub(super) fn open_unchanged(path: &Path) -> Outcome<Connection> {
+pub(super) fn open_unchanged(path: &Path) -> SqliteResult<Connection> {
     let mut wal = OsString::from(path);
     wal.push("-wal");
     if Path::new(&wal).exists() {
@@ -99,7 +99,7 @@ fn immutable(path: &Path) -> PathBuf {
 }
 
 /// A connection for checkpoints.
-pub(super) fn open_checkpointer(path: &Path) -> Outcome<Connection> {
+pub(super) fn open_checkpointer(path: &Path) -> SqliteResult<Connection> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.busy_timeout(CHECKPOINTER_WAIT)?;
@@ -121,7 +121,7 @@ fn create(path: &Path) -> std::io::Result<()> {
     }
 }
 
-fn connect(path: &Path, mode: OpenFlags) -> Outcome<Connection> {
+fn connect(path: &Path, mode: OpenFlags) -> SqliteResult<Connection> {
     let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_handler(Some(wait_for_lock))?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
@@ -141,7 +141,7 @@ fn identify(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let convert =
         |error: rusqlite::Error| SqliteError::from(error).into_store_error(path, "cannot open the database");
     let foreign =
-        |reason: String| Err(StoreError::Foreign { path: path.to_owned(), source: Cause::new(reason) });
+        |reason: String| Err(StoreError::Foreign { path: path.to_owned(), source: StoreCause::new(reason) });
     let id = pragma(connection, "application_id").map_err(convert)?;
     let objects = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
@@ -153,7 +153,7 @@ fn identify(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn set_up(connection: &Connection) -> Outcome<()> {
+fn set_up(connection: &Connection) -> SqliteResult<()> {
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         let reason =

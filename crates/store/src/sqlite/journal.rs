@@ -30,11 +30,11 @@ const PART_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct JournalState {
     /// The number of the last line.
     last: u64,
     /// Bytes of complete lines, and how many of them became events.
@@ -43,10 +43,10 @@ struct State {
 }
 
 /// The fields of an event.
-type Line = (String, String, String, u64, String, Value, Option<String>);
+type EventLine = (String, String, String, u64, String, Value, Option<String>);
 
 /// A part of the pending lines, in order.
-pub(super) struct Part {
+pub(super) struct PendingLines {
     pub(super) lines: Vec<(u64, EventRow)>,
     to: u64,
 }
@@ -66,10 +66,10 @@ impl Journal {
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let (last, end) = valid_lines(&file)?;
         file.set_len(end)?;
-        Ok(Self { file, state: Mutex::new(State { last: last.max(applied), end, moved: 0 }) })
+        Ok(Self { file, state: Mutex::new(JournalState { last: last.max(applied), end, moved: 0 }) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().ignore_poison()
     }
 
@@ -98,8 +98,8 @@ impl Journal {
     }
 
     /// The pending lines, or the first part of them. Only the writer calls this.
-    pub(super) fn part(&self) -> std::io::Result<Option<Part>> {
-        let State { moved, end, .. } = *self.state();
+    pub(super) fn part(&self) -> std::io::Result<Option<PendingLines>> {
+        let JournalState { moved, end, .. } = *self.state();
         if moved == end {
             return Ok(None);
         }
@@ -108,11 +108,11 @@ impl Journal {
         // A line is much shorter than a part, so there is a line end.
         let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
         let lines = bytes[..complete].split(|byte| *byte == b'\n').filter_map(parse_line).collect();
-        Ok(Some(Part { lines, to: moved + complete as u64 }))
+        Ok(Some(PendingLines { lines, to: moved + complete as u64 }))
     }
 
     /// Records that the part was committed.
-    pub(super) fn moved(&self, part: &Part) {
+    pub(super) fn moved(&self, part: &PendingLines) {
         let mut state = self.state();
         state.moved = part.to;
         // If the file cannot be truncated, it grows; the next start skips its lines by their numbers.
@@ -125,14 +125,14 @@ impl Journal {
 fn parse_line(line: &[u8]) -> Option<(u64, EventRow)> {
     let text = std::str::from_utf8(line).ok()?;
     let (number, json) = text.split_once(' ')?;
-    let (sandbox, account, run, at, kind, data, once): Line =
+    let (sandbox, account, run, at, kind, data, once): EventLine =
         serde_json::from_str(json).or_else(|_| parse_older(json)).ok()?;
     let event = EventRow { sandbox: sandbox.parse().ok()?, account, run, at: TimeMs(at), kind, data, once };
     Some((number.parse().ok()?, event))
 }
 
 /// The format of older daemons, without `once`.
-fn parse_older(json: &str) -> serde_json::Result<Line> {
+fn parse_older(json: &str) -> serde_json::Result<EventLine> {
     let (sandbox, account, run, at, kind, data) = serde_json::from_str(json)?;
     Ok((sandbox, account, run, at, kind, data, None))
 }

@@ -4,12 +4,12 @@ use rules::{KeyLimits, TimeMs};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::encoding;
-use super::error::{Outcome, SqliteError};
+use super::error::{SqliteError, SqliteResult};
 use super::read::all;
 use super::rows::{integer, nullable_time, optional_time, time, unsigned};
 use crate::{IdempotencyRecord, KeyRecord, StoreError};
 
-pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
+pub(super) fn put(connection: &Connection, key: &KeyRecord) -> SqliteResult<()> {
     let exists = connection
         .prepare_cached("SELECT 1 FROM keys WHERE id = ?1 OR hash = ?2")?
         .exists(params![key.id, key.hash])?;
@@ -34,7 +34,7 @@ pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
 }
 
 /// A second revocation changes nothing.
-pub(super) fn revoke(connection: &Connection, id: &str, at: TimeMs) -> Outcome<()> {
+pub(super) fn revoke(connection: &Connection, id: &str, at: TimeMs) -> SqliteResult<()> {
     let changed = connection
         .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL")?
         .execute(params![id, integer(at.0)?])?;
@@ -44,20 +44,20 @@ pub(super) fn revoke(connection: &Connection, id: &str, at: TimeMs) -> Outcome<(
     Ok(())
 }
 
-pub(super) fn keys(connection: &mut Connection) -> Outcome<Vec<KeyRecord>> {
+pub(super) fn keys(connection: &mut Connection) -> SqliteResult<Vec<KeyRecord>> {
     let sql = "SELECT id, hash, account, scopes, name, prefix_hint, created_at, revoked_at, expires_at, per_minute FROM keys
                ORDER BY created_at, id";
     all(connection, sql, [], key)
 }
 
 /// The accounts of all keys.
-pub(super) fn accounts(connection: &Connection) -> Outcome<Vec<String>> {
+pub(super) fn accounts(connection: &Connection) -> SqliteResult<Vec<String>> {
     let mut statement = connection.prepare("SELECT DISTINCT account FROM keys ORDER BY account")?;
     let accounts = statement.query_map([], |row| row.get(0))?;
     Ok(accounts.collect::<rusqlite::Result<Vec<String>>>()?)
 }
 
-fn key(row: &Row<'_>) -> Outcome<KeyRecord> {
+fn key(row: &Row<'_>) -> SqliteResult<KeyRecord> {
     Ok(KeyRecord {
         id: row.get(0)?,
         hash: row.get(1)?,
@@ -72,7 +72,7 @@ fn key(row: &Row<'_>) -> Outcome<KeyRecord> {
     })
 }
 
-pub(super) fn version(connection: &mut Connection) -> Outcome<u64> {
+pub(super) fn version(connection: &mut Connection) -> SqliteResult<u64> {
     let mut statement = connection.prepare_cached("SELECT count FROM key_changes")?;
     unsigned(statement.query_row([], |row| row.get(0))?)
 }
@@ -82,7 +82,7 @@ pub(super) fn put_idempotency_record(
     connection: &Connection,
     record: &IdempotencyRecord,
     encoding: i64,
-) -> Outcome<()> {
+) -> SqliteResult<()> {
     let sql = "INSERT INTO remembered (account, endpoint, key, request_hash, status, created_at, expires_at, content, encoding)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
                ON CONFLICT (account, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash,
@@ -112,7 +112,7 @@ pub(super) fn idempotency_record(
     account: String,
     endpoint: String,
     key: String,
-) -> Outcome<Option<IdempotencyRecord>> {
+) -> SqliteResult<Option<IdempotencyRecord>> {
     let sql = "SELECT request_hash, status, created_at, expires_at, encoding, content FROM remembered
                WHERE account = ?1 AND endpoint = ?2 AND key = ?3";
     let mut statement = connection.prepare_cached(sql)?;

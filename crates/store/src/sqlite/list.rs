@@ -8,15 +8,15 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-use super::error::Outcome;
+use super::error::SqliteResult;
 use super::read::all;
 use super::rows;
-use crate::{Filter, Listing, MAX_PAGE, Page, SandboxSummary};
+use crate::{Filter, Listing, MAX_PAGE, PageRange, SandboxSummary};
 
 /// Limit of the count of a pair's sandboxes for this comparison.
 const PROBE_LIMIT: u64 = 10_000;
 
-pub(super) fn list(connection: &mut Connection, filter: &Filter, page: Page) -> Outcome<Listing> {
+pub(super) fn list(connection: &mut Connection, filter: &Filter, page: PageRange) -> SqliteResult<Listing> {
     let snapshot = connection.transaction()?;
     let known_total = stored_total(&snapshot, filter)?;
     if filter.metadata.is_empty() {
@@ -48,7 +48,7 @@ impl Query {
 }
 
 /// The number of sandboxes of the state and image, with any metadata.
-fn stored_total(connection: &Connection, filter: &Filter) -> Outcome<u64> {
+fn stored_total(connection: &Connection, filter: &Filter) -> SqliteResult<u64> {
     let sql = "SELECT coalesce(sum(count), 0) FROM totals
                WHERE account = ?1 AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR image = ?3)";
     let state = filter.state.map(|state| state.to_string());
@@ -81,7 +81,7 @@ fn add_state_and_image(query: &mut Query, filter: &Filter, table: &str) {
     }
 }
 
-fn cheapest_query(connection: &Connection, filter: &Filter, known_total: u64) -> Outcome<Query> {
+fn cheapest_query(connection: &Connection, filter: &Filter, known_total: u64) -> SqliteResult<Query> {
     let mut pairs = Vec::new();
     for pair in &filter.metadata {
         pairs.push((probe(connection, &filter.account, pair)?, pair));
@@ -118,19 +118,19 @@ fn along_metadata(filter: &Filter, (key, value): (&String, &String)) -> Query {
     query
 }
 
-fn probe(connection: &Connection, account: &str, (key, value): (&String, &String)) -> Outcome<u64> {
+fn probe(connection: &Connection, account: &str, (key, value): (&String, &String)) -> SqliteResult<u64> {
     let mut statement = connection.prepare_cached(
         "SELECT count(*) FROM (SELECT 1 FROM metadata WHERE account = ?1 AND key = ?2 AND value = ?3 LIMIT ?4)",
     )?;
     rows::unsigned(statement.query_row((account, key, value, rows::integer(PROBE_LIMIT)?), |row| row.get(0))?)
 }
 
-fn count(connection: &Connection, query: &Query) -> Outcome<u64> {
+fn count(connection: &Connection, query: &Query) -> SqliteResult<u64> {
     let mut statement = connection.prepare_cached(&format!("SELECT count(*) {}", query.from))?;
     rows::unsigned(statement.query_row(params_from_iter(&query.values), |row| row.get(0))?)
 }
 
-fn items(connection: &Connection, query: &Query, page: Page) -> Outcome<Vec<SandboxSummary>> {
+fn items(connection: &Connection, query: &Query, page: PageRange) -> SqliteResult<Vec<SandboxSummary>> {
     let Ok(offset) = i64::try_from(page.offset) else { return Ok(Vec::new()) };
     let (sql, values) = page_sql(query, page.limit, offset);
     all(connection, &sql, params_from_iter(values), rows::summary)
@@ -155,7 +155,7 @@ fn page_sql(query: &Query, limit: u32, offset: i64) -> (String, Vec<Value>) {
 
 /// SQLite's query plan for a page, for the test that it does not sort or scan.
 #[cfg(test)]
-pub(super) fn plan(connection: &Connection, filter: &Filter) -> Outcome<String> {
+pub(super) fn plan(connection: &Connection, filter: &Filter) -> SqliteResult<String> {
     let query = if filter.metadata.is_empty() {
         along_sandboxes(filter)
     } else {

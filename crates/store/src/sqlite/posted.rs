@@ -4,7 +4,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::error::Outcome;
+use super::error::SqliteResult;
 use super::rows;
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
 
@@ -12,7 +12,7 @@ use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
 const ROWS_PER_STATEMENT: i64 = 200;
 const MAX_STATEMENTS: u32 = 5;
 
-pub(super) fn evict(connection: &Connection, account: &str, most_bytes: u64) -> Outcome<()> {
+pub(super) fn evict(connection: &Connection, account: &str, most_bytes: u64) -> SqliteResult<()> {
     for _ in 0..MAX_STATEMENTS {
         let over = bytes(connection, account)?.saturating_sub(most_bytes);
         if over == 0 || !remove_oldest(connection, account, over)? {
@@ -22,14 +22,14 @@ pub(super) fn evict(connection: &Connection, account: &str, most_bytes: u64) -> 
     Ok(())
 }
 
-fn bytes(connection: &Connection, account: &str) -> Outcome<u64> {
+fn bytes(connection: &Connection, account: &str) -> SqliteResult<u64> {
     let mut statement = connection.prepare_cached("SELECT bytes FROM posted_events WHERE account = ?1")?;
     let bytes: Option<i64> = statement.query_row([account], |row| row.get(0)).optional()?;
     rows::unsigned(bytes.unwrap_or(0))
 }
 
 /// Removes the oldest events of one statement as needed. False if there are none.
-fn remove_oldest(connection: &Connection, account: &str, over: u64) -> Outcome<bool> {
+fn remove_oldest(connection: &Connection, account: &str, over: u64) -> SqliteResult<bool> {
     let walks = POSTED_KINDS.map(|kind| {
         format!(
             "SELECT sequence FROM (SELECT sequence FROM events INDEXED BY events_of_a_kind

@@ -4,7 +4,7 @@ use rules::TimeMs;
 use rusqlite::{Connection, Row, params};
 
 use super::apply::{self, Stored};
-use super::error::Outcome;
+use super::error::SqliteResult;
 use super::{quota, rows};
 
 /// Sandboxes or events per part, which takes the writer a few milliseconds.
@@ -20,7 +20,7 @@ const ENDED_SANDBOXES: &str = "ended_sandboxes";
 
 /// The rows to purge; in parts, so that commits run in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum PurgeTarget {
     Sandboxes,
     OrphanedEvents,
     /// Expired idempotency records.
@@ -33,17 +33,21 @@ pub(super) struct Purged {
     pub(super) more: bool,
 }
 
-pub(super) fn purge_part(connection: &Connection, before: TimeMs, target: Target) -> Outcome<Purged> {
+pub(super) fn purge_part(
+    connection: &Connection,
+    before: TimeMs,
+    target: PurgeTarget,
+) -> SqliteResult<Purged> {
     // A time above the range of stored ones removes all.
     let before = i64::try_from(before.0).unwrap_or(i64::MAX);
     match target {
-        Target::Sandboxes => sandboxes(connection, before),
-        Target::OrphanedEvents => orphaned_events(connection, before),
-        Target::IdempotencyRecords => idempotency_records(connection, before),
+        PurgeTarget::Sandboxes => sandboxes(connection, before),
+        PurgeTarget::OrphanedEvents => orphaned_events(connection, before),
+        PurgeTarget::IdempotencyRecords => idempotency_records(connection, before),
     }
 }
 
-fn sandboxes(connection: &Connection, before: i64) -> Outcome<Purged> {
+fn sandboxes(connection: &Connection, before: i64) -> SqliteResult<Purged> {
     let mut statement = connection.prepare_cached(
         "SELECT row, account, created_at, config, id FROM sandboxes INDEXED BY sandboxes_to_purge
          WHERE state = 'terminated' AND terminated_at < ?1 ORDER BY terminated_at LIMIT ?2",
@@ -55,7 +59,11 @@ fn sandboxes(connection: &Connection, before: i64) -> Outcome<Purged> {
 }
 
 /// Removes the oldest terminated sandboxes of an account that has more bytes of them.
-pub(super) fn purge_part_beyond(connection: &Connection, account: &str, most_bytes: u64) -> Outcome<Purged> {
+pub(super) fn purge_part_beyond(
+    connection: &Connection,
+    account: &str,
+    most_bytes: u64,
+) -> SqliteResult<Purged> {
     let mut over = quota::bytes(connection, account, ENDED_SANDBOXES)?.saturating_sub(most_bytes);
     if over == 0 {
         return Ok(Purged { removed: 0, more: false });
@@ -80,7 +88,7 @@ pub(super) fn purge_part_beyond(connection: &Connection, account: &str, most_byt
 }
 
 /// The accounts with more bytes of terminated sandboxes.
-pub(super) fn accounts_beyond(connection: &mut Connection, most_bytes: u64) -> Outcome<Vec<String>> {
+pub(super) fn accounts_beyond(connection: &mut Connection, most_bytes: u64) -> SqliteResult<Vec<String>> {
     // A limit above the range of stored numbers is exceeded by none.
     let most_bytes = i64::try_from(most_bytes).unwrap_or(i64::MAX);
     let mut statement =
@@ -97,7 +105,7 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<(Stored, String)> {
 }
 
 /// Removes sandboxes in order, each with all of its events. Returns their number, and whether these are all.
-fn remove_with_events(connection: &Connection, found: &[(Stored, String)]) -> Outcome<(u64, bool)> {
+fn remove_with_events(connection: &Connection, found: &[(Stored, String)]) -> SqliteResult<(u64, bool)> {
     let mut events = connection.prepare_cached(
         "DELETE FROM events WHERE sequence IN (
              SELECT sequence FROM events INDEXED BY events_of_a_sandbox WHERE sandbox = ?1 LIMIT ?2)",
@@ -116,7 +124,7 @@ fn remove_with_events(connection: &Connection, found: &[(Stored, String)]) -> Ou
     Ok((removed, true))
 }
 
-fn orphaned_events(connection: &Connection, before: i64) -> Outcome<Purged> {
+fn orphaned_events(connection: &Connection, before: i64) -> SqliteResult<Purged> {
     let mut statement = connection.prepare_cached(
         "DELETE FROM events WHERE sequence IN (
              SELECT sequence FROM events WHERE at < ?1
@@ -127,7 +135,7 @@ fn orphaned_events(connection: &Connection, before: i64) -> Outcome<Purged> {
     Ok(Purged { removed, more: removed == EVENTS_PER_PART })
 }
 
-fn idempotency_records(connection: &Connection, now: i64) -> Outcome<Purged> {
+fn idempotency_records(connection: &Connection, now: i64) -> SqliteResult<Purged> {
     let mut statement = connection.prepare_cached(
         "SELECT row, length(content) FROM remembered INDEXED BY remembered_to_purge
          WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2",

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use rules::{QuotaTable, StoredQuotas};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::error::Outcome;
+use super::error::SqliteResult;
 use super::rows;
 use crate::StoredBytes;
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
@@ -27,7 +27,7 @@ pub(super) fn evict_idempotency_records(
     connection: &Connection,
     account: &str,
     quotas: &StoredQuotas,
-) -> Outcome<()> {
+) -> SqliteResult<()> {
     let Some(quota) = quotas.idempotency_bytes else { return Ok(()) };
     // Rows are numbered in the order of their writes, which breaks ties.
     let oldest = "SELECT row, 512 + length(content) FROM remembered INDEXED BY remembered_of_an_account
@@ -41,12 +41,12 @@ pub(super) fn evict_events_of(
     connection: &Connection,
     accounts: &BTreeSet<String>,
     quotas: &QuotaTable,
-) -> Outcome<()> {
+) -> SqliteResult<()> {
     accounts.iter().try_for_each(|account| evict_events(connection, account, &quotas.of(account).stored))
 }
 
 /// Evicts events of the service.
-fn evict_events(connection: &Connection, account: &str, quotas: &StoredQuotas) -> Outcome<()> {
+fn evict_events(connection: &Connection, account: &str, quotas: &StoredQuotas) -> SqliteResult<()> {
     let Some(quota) = quotas.event_bytes else { return Ok(()) };
     if bytes(connection, account, EVENTS)? <= quota {
         return Ok(());
@@ -77,7 +77,7 @@ fn evict(
     kind: &str,
     oldest: &str,
     delete: &str,
-) -> Outcome<()> {
+) -> SqliteResult<()> {
     let used = bytes(connection, account, kind)?;
     if used <= quota {
         return Ok(());
@@ -104,14 +104,14 @@ fn evict(
 }
 
 /// What the triggers have counted.
-pub(super) fn bytes(connection: &Connection, account: &str, kind: &str) -> Outcome<u64> {
+pub(super) fn bytes(connection: &Connection, account: &str, kind: &str) -> SqliteResult<u64> {
     let mut statement =
         connection.prepare_cached("SELECT bytes FROM stored_bytes WHERE account = ?1 AND kind = ?2")?;
     let bytes: Option<i64> = statement.query_row([account, kind], |row| row.get(0)).optional()?;
     rows::unsigned(bytes.unwrap_or(0))
 }
 
-pub(super) fn stored_bytes(connection: &mut Connection, account: &str) -> Outcome<StoredBytes> {
+pub(super) fn stored_bytes(connection: &mut Connection, account: &str) -> SqliteResult<StoredBytes> {
     let mut posted = connection.prepare_cached("SELECT bytes FROM posted_events WHERE account = ?1")?;
     let posted: Option<i64> = posted.query_row([account], |row| row.get(0)).optional()?;
     Ok(StoredBytes {

@@ -3,16 +3,16 @@
 use api::SandboxId;
 use rusqlite::{Connection, Params, Row, params};
 
-use super::error::Outcome;
+use super::error::SqliteResult;
 use super::rows;
 use crate::{Event, MAX_PAGE, SandboxRecord};
 
-pub(super) fn get(connection: &mut Connection, id: &SandboxId) -> Outcome<Option<SandboxRecord>> {
+pub(super) fn get(connection: &mut Connection, id: &SandboxId) -> SqliteResult<Option<SandboxRecord>> {
     let sql = format!("SELECT {} FROM sandboxes WHERE id = ?1", rows::COLUMNS);
     Ok(all(connection, &sql, [id.as_str()], rows::record)?.pop())
 }
 
-pub(super) fn living(connection: &mut Connection) -> Outcome<Vec<SandboxRecord>> {
+pub(super) fn living(connection: &mut Connection) -> SqliteResult<Vec<SandboxRecord>> {
     let sql = format!(
         "SELECT {} FROM sandboxes INDEXED BY sandboxes_living WHERE state <> 'terminated' ORDER BY id",
         rows::COLUMNS
@@ -25,7 +25,7 @@ pub(super) fn events(
     sandbox: &SandboxId,
     after: u64,
     limit: u32,
-) -> Outcome<Vec<Event>> {
+) -> SqliteResult<Vec<Event>> {
     let Ok(after) = i64::try_from(after) else { return Ok(Vec::new()) };
     let sql =
         "SELECT sequence, sandbox, account, at, kind, data, run FROM events INDEXED BY events_of_a_sandbox
@@ -37,8 +37,8 @@ pub(super) fn all<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
-    make: impl Fn(&Row<'_>) -> Outcome<T>,
-) -> Outcome<Vec<T>> {
+    make: impl Fn(&Row<'_>) -> SqliteResult<T>,
+) -> SqliteResult<Vec<T>> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
     let mut items = Vec::new();

@@ -12,7 +12,7 @@ use permits::TurnPermits;
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
-use super::error::Outcome;
+use super::error::SqliteResult;
 use super::file;
 use crate::StoreError;
 
@@ -42,7 +42,7 @@ impl Readers {
         &self,
         account: &str,
         step: &'static str,
-        work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> SqliteResult<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let turn = self.turns.acquire(account).await;
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;

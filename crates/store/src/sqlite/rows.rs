@@ -5,7 +5,7 @@ use rules::{Accounting, Phase, TimeMs};
 use rusqlite::Row;
 use serde_json::{Value, json};
 
-use super::error::{Outcome, SqliteError};
+use super::error::{SqliteError, SqliteResult};
 use crate::{Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
 
 /// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
@@ -36,7 +36,7 @@ impl From<NewEvent> for EventRow {
     }
 }
 
-pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
+pub(super) fn record(row: &Row<'_>) -> SqliteResult<SandboxRecord> {
     let layers: String = row.get(19)?;
     let image_env: String = row.get(20)?;
     let config: String = row.get(21)?;
@@ -67,7 +67,7 @@ pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
     })
 }
 
-pub(super) fn summary(row: &Row<'_>) -> Outcome<SandboxSummary> {
+pub(super) fn summary(row: &Row<'_>) -> SqliteResult<SandboxSummary> {
     Ok(SandboxSummary {
         id: id(row)?,
         state: state(row)?,
@@ -82,7 +82,7 @@ pub(super) fn summary(row: &Row<'_>) -> Outcome<SandboxSummary> {
 }
 
 /// From `sequence, sandbox, account, at, kind, data, run`.
-pub(super) fn event(row: &Row<'_>) -> Outcome<Event> {
+pub(super) fn event(row: &Row<'_>) -> SqliteResult<Event> {
     let sandbox: String = row.get(1)?;
     let data: String = row.get(5)?;
     Ok(Event {
@@ -96,12 +96,12 @@ pub(super) fn event(row: &Row<'_>) -> Outcome<Event> {
     })
 }
 
-fn id(row: &Row<'_>) -> Outcome<SandboxId> {
+fn id(row: &Row<'_>) -> SqliteResult<SandboxId> {
     let text: String = row.get(0)?;
     text.parse().map_err(|error| SqliteError::content("id of a sandbox", error))
 }
 
-fn state(row: &Row<'_>) -> Outcome<SandboxState> {
+fn state(row: &Row<'_>) -> SqliteResult<SandboxState> {
     let text: String = row.get(2)?;
     let states =
         [SandboxState::Creating, SandboxState::Running, SandboxState::Paused, SandboxState::Terminated];
@@ -109,7 +109,7 @@ fn state(row: &Row<'_>) -> Outcome<SandboxState> {
     known.ok_or_else(|| SqliteError::content("state of a sandbox", text))
 }
 
-fn accounting(row: &Row<'_>) -> Outcome<Accounting> {
+fn accounting(row: &Row<'_>) -> SqliteResult<Accounting> {
     let name: String = row.get(14)?;
     let since = nullable_time(row, 15)?;
     let phase = match (name.as_str(), since) {
@@ -124,7 +124,7 @@ fn accounting(row: &Row<'_>) -> Outcome<Accounting> {
     Ok(Accounting::restore(unsigned(row.get(13)?)?, phase))
 }
 
-pub(super) fn phase(phase: Phase) -> Outcome<(&'static str, Option<i64>)> {
+pub(super) fn phase(phase: Phase) -> SqliteResult<(&'static str, Option<i64>)> {
     Ok(match phase {
         Phase::NotStarted => ("not_started", None),
         Phase::Running { since } => ("running", Some(integer(since.0)?)),
@@ -133,41 +133,41 @@ pub(super) fn phase(phase: Phase) -> Outcome<(&'static str, Option<i64>)> {
     })
 }
 
-pub(super) fn time(row: &Row<'_>, column: usize) -> Outcome<TimeMs> {
+pub(super) fn time(row: &Row<'_>, column: usize) -> SqliteResult<TimeMs> {
     Ok(TimeMs(unsigned(row.get(column)?)?))
 }
 
-pub(super) fn nullable_time(row: &Row<'_>, column: usize) -> Outcome<Option<TimeMs>> {
+pub(super) fn nullable_time(row: &Row<'_>, column: usize) -> SqliteResult<Option<TimeMs>> {
     let stored: Option<i64> = row.get(column)?;
     stored.map(|ms| Ok(TimeMs(unsigned(ms)?))).transpose()
 }
 
-pub(super) fn optional_time(time: Option<TimeMs>) -> Outcome<Option<i64>> {
+pub(super) fn optional_time(time: Option<TimeMs>) -> SqliteResult<Option<i64>> {
     time.map(|time| integer(time.0)).transpose()
 }
 
 /// Converts a number, which was checked to fit.
-pub(super) fn integer(number: u64) -> Outcome<i64> {
+pub(super) fn integer(number: u64) -> SqliteResult<i64> {
     i64::try_from(number).map_err(|error| SqliteError::content("a number to be stored", error))
 }
 
-pub(super) fn unsigned(number: i64) -> Outcome<u64> {
+pub(super) fn unsigned(number: i64) -> SqliteResult<u64> {
     u64::try_from(number).map_err(|error| SqliteError::content("a stored number", error))
 }
 
-pub(super) fn config_text(config: &SandboxConfig) -> Outcome<String> {
+pub(super) fn config_text(config: &SandboxConfig) -> SqliteResult<String> {
     serde_json::to_string(config).map_err(|error| SqliteError::content("config to be stored", error))
 }
 
-pub(super) fn texts(column: &str) -> Outcome<Vec<String>> {
+pub(super) fn texts(column: &str) -> SqliteResult<Vec<String>> {
     serde_json::from_str(column).map_err(|error| SqliteError::content("list of texts of a sandbox", error))
 }
 
-pub(super) fn texts_column(texts: &[String]) -> Outcome<String> {
+pub(super) fn texts_column(texts: &[String]) -> SqliteResult<String> {
     serde_json::to_string(texts).map_err(|error| SqliteError::content("list of texts to be stored", error))
 }
 
-pub(super) fn parse_config(text: &str) -> Outcome<SandboxConfig> {
+pub(super) fn parse_config(text: &str) -> SqliteResult<SandboxConfig> {
     serde_json::from_str(text).map_err(|error| SqliteError::content("config of a sandbox", error))
 }
 
@@ -178,7 +178,7 @@ pub(super) fn ports_column(ports: &[ExposedPort]) -> String {
     Value::Array(ports.iter().map(row).collect()).to_string()
 }
 
-fn parse_ports(text: &str) -> Outcome<Vec<ExposedPort>> {
+fn parse_ports(text: &str) -> SqliteResult<Vec<ExposedPort>> {
     let rows: Vec<(u16, PortVisibility, bool, u64, [u8; 16])> =
         serde_json::from_str(text).map_err(|error| SqliteError::content("ports of a sandbox", error))?;
     let port = |(port, visibility, auto_resume, exposed_at, seal)| {

@@ -3,13 +3,13 @@
 use api::{Isolation, Resources, SnapshotId};
 use rusqlite::{Connection, Row, params};
 
-use super::error::{Outcome, SqliteError};
+use super::error::{SqliteError, SqliteResult};
 use super::{read, rows};
 use crate::SnapshotRecord;
 
 const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, cpu, memory_mb, disk_mb, bytes, metadata, created_at, memory, build_key";
 
-pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> Outcome<()> {
+pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> SqliteResult<()> {
     let sql = format!(
         "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
     );
@@ -37,17 +37,17 @@ pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> Outcome<(
     Ok(())
 }
 
-pub(super) fn delete(connection: &Connection, id: &SnapshotId) -> Outcome<()> {
+pub(super) fn delete(connection: &Connection, id: &SnapshotId) -> SqliteResult<()> {
     connection.prepare_cached("DELETE FROM snapshots WHERE id = ?1")?.execute([id.as_str()])?;
     Ok(())
 }
 
-pub(super) fn all(connection: &mut Connection) -> Outcome<Vec<SnapshotRecord>> {
+pub(super) fn all(connection: &mut Connection) -> SqliteResult<Vec<SnapshotRecord>> {
     let sql = format!("SELECT {COLUMNS} FROM snapshots ORDER BY created_at, id");
     read::all(connection, &sql, [], record)
 }
 
-fn record(row: &Row<'_>) -> Outcome<SnapshotRecord> {
+fn record(row: &Row<'_>) -> SqliteResult<SnapshotRecord> {
     let text = |column: usize| row.get::<_, String>(column);
     let metadata = text(13)?;
     Ok(SnapshotRecord {
@@ -70,7 +70,7 @@ fn record(row: &Row<'_>) -> Outcome<SnapshotRecord> {
     })
 }
 
-fn isolation(name: &str) -> Outcome<Isolation> {
+fn isolation(name: &str) -> SqliteResult<Isolation> {
     let known = Isolation::ALL.into_iter().find(|isolation| isolation.name() == name);
     known.ok_or_else(|| SqliteError::content("isolation of a snapshot", name))
 }

@@ -3,13 +3,13 @@
 use api::{SnapshotId, TemplateId, TemplateState};
 use rusqlite::{Connection, Row, params};
 
-use super::error::{Outcome, SqliteError};
+use super::error::{SqliteError, SqliteResult};
 use super::{read, rows};
 use crate::TemplateRecord;
 
 const COLUMNS: &str = "id, account, name, version, state, created_at, finished_at, snapshots, content";
 
-pub(super) fn put(connection: &Connection, record: &TemplateRecord) -> Outcome<()> {
+pub(super) fn put(connection: &Connection, record: &TemplateRecord) -> SqliteResult<()> {
     let sql =
         format!("INSERT OR REPLACE INTO templates ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)");
     let snapshots: Vec<String> = record.snapshots.iter().map(ToString::to_string).collect();
@@ -27,20 +27,20 @@ pub(super) fn put(connection: &Connection, record: &TemplateRecord) -> Outcome<(
     Ok(())
 }
 
-pub(super) fn delete(connection: &Connection, id: &TemplateId) -> Outcome<()> {
+pub(super) fn delete(connection: &Connection, id: &TemplateId) -> SqliteResult<()> {
     connection.prepare_cached("DELETE FROM templates WHERE id = ?1")?.execute([id.as_str()])?;
     Ok(())
 }
 
-pub(super) fn all(connection: &mut Connection) -> Outcome<Vec<TemplateRecord>> {
+pub(super) fn all(connection: &mut Connection) -> SqliteResult<Vec<TemplateRecord>> {
     let sql = format!("SELECT {COLUMNS} FROM templates ORDER BY created_at, id");
     read::all(connection, &sql, [], record)
 }
 
-fn record(row: &Row<'_>) -> Outcome<TemplateRecord> {
+fn record(row: &Row<'_>) -> SqliteResult<TemplateRecord> {
     let text = |column: usize| row.get::<_, String>(column);
     let snapshots = rows::texts(&text(7)?)?;
-    let snapshot = |id: String| -> Outcome<SnapshotId> {
+    let snapshot = |id: String| -> SqliteResult<SnapshotId> {
         id.parse().map_err(|error| SqliteError::content("snapshot of a template", error))
     };
     let state = text(4)?;
@@ -53,7 +53,7 @@ fn record(row: &Row<'_>) -> Outcome<TemplateRecord> {
         state: known.ok_or_else(|| SqliteError::content("state of a template", state))?,
         created_at: rows::time(row, 5)?,
         finished_at: rows::nullable_time(row, 6)?,
-        snapshots: snapshots.into_iter().map(snapshot).collect::<Outcome<_>>()?,
+        snapshots: snapshots.into_iter().map(snapshot).collect::<SqliteResult<_>>()?,
         content: text(8)?,
     })
 }

@@ -588,7 +588,7 @@ async fn reads_of_an_account_do_not_delay_those_of_another() {
         let store = Arc::clone(&store);
         async move {
             let filter = Filter { account: account.to_owned(), ..Filter::default() };
-            let listing = store.list(&filter, Page { limit: 100, offset: 19_900 }).await.unwrap();
+            let listing = store.list(&filter, PageRange { limit: 100, offset: 19_900 }).await.unwrap();
             assert_eq!(listing.items.len(), if account == "acme" { 100 } else { 0 });
         }
     });

@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::Checkpointer;
 use super::encoding::Encoded;
-use super::error::{Outcome, SqliteError};
-use super::journal::{Journal, Part};
+use super::error::{SqliteError, SqliteResult};
+use super::journal::{Journal, PendingLines};
 use super::journal_flusher::{JournalFlusher, Moved};
-use super::purge::{Purged, Target};
+use super::purge::{PurgeTarget, Purged};
 use super::{apply, purge};
 use crate::followers::{Followers, VisibleEvent};
 use crate::{Batch, Committed, NewEvent, StoreError, Write};
@@ -28,28 +28,28 @@ const QUEUE: usize = 1024;
 /// Jobs that share a transaction.
 const GROUP_JOBS: usize = 256;
 
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(super) type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
 pub(super) enum Job {
     Commit {
         batch: Encoded,
-        reply: Reply<Committed>,
+        reply: ReplySender<Committed>,
         /// Returned with the reply, also if the caller has stopped waiting.
         permit: AccountPermit,
     },
     Purge {
         before: TimeMs,
-        target: Target,
-        reply: Reply<Purged>,
+        target: PurgeTarget,
+        reply: ReplySender<Purged>,
     },
     PurgeBeyond {
         account: String,
         most_bytes: u64,
-        reply: Reply<Purged>,
+        reply: ReplySender<Purged>,
     },
     /// Only moves lines of the journal, as each transaction does first.
     MoveLines {
-        reply: Reply<()>,
+        reply: ReplySender<()>,
     },
 }
 
@@ -174,7 +174,7 @@ impl Thread {
     }
 
     /// Turns pending lines of the journal into events.
-    fn move_journal_lines(&mut self) -> Option<Part> {
+    fn move_journal_lines(&mut self) -> Option<PendingLines> {
         self.move_error = None;
         let journal = self.journal.clone()?;
         let mut new_events = Vec::new();
@@ -233,7 +233,7 @@ impl Thread {
 
     /// After some errors (such as a full disk) SQLite rolls back the whole transaction. Then there is no savepoint to
     /// roll back to, and all jobs of the group fail.
-    fn in_savepoint<T>(&self, work: impl FnOnce(&Connection) -> Outcome<T>) -> Result<T, StoreError> {
+    fn in_savepoint<T>(&self, work: impl FnOnce(&Connection) -> SqliteResult<T>) -> Result<T, StoreError> {
         let convert = |error: SqliteError| error.into_store_error(&self.path, "cannot write");
         if self.connection.is_autocommit() {
             return Err(StoreError::failed("cannot write", "the transaction it was part of was rolled back"));
@@ -281,7 +281,7 @@ fn events_of(batch: &Batch) -> Vec<(String, api::SandboxId)> {
     batch.writes().iter().filter_map(event).collect()
 }
 
-fn reply_later<T: 'static>(result: Result<T, StoreError>, reply: Reply<T>) -> PendingReply {
+fn reply_later<T: 'static>(result: Result<T, StoreError>, reply: ReplySender<T>) -> PendingReply {
     Box::new(move |failure| {
         let result = match (result, failure) {
             (Ok(_), Some(failure)) => Err(failure.clone()),

@@ -16,7 +16,7 @@ const NO_HASH: Hash = [0; 32];
 /// Of the content of a file. Zero for other entries.
 pub type Hash = [u8; 32];
 
-/// The kind of a [`Record`].
+/// The kind of a [`EntryRecord`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     Directory,
@@ -29,7 +29,7 @@ pub enum RecordKind {
 
 /// An entry, whose name is among the texts.
 #[derive(Debug, Clone, Copy)]
-pub struct Record {
+pub struct EntryRecord {
     pub offset: u64,
     pub size: u64,
     pub name: u32,
@@ -77,14 +77,14 @@ impl Texts {
 /// The records in the order of the archive, and the hashes of their contents, which are needed for a shorter time.
 #[derive(Debug, Default)]
 pub struct Records {
-    pieces: Vec<Vec<Record>>,
+    pieces: Vec<Vec<EntryRecord>>,
     hashes: Vec<Vec<Hash>>,
     pub len: usize,
 }
 
 impl Records {
     /// Returns the position of the record.
-    pub fn add(&mut self, record: Record, hash: Hash) -> Result<u32, BuilderError> {
+    pub fn add(&mut self, record: EntryRecord, hash: Hash) -> Result<u32, BuilderError> {
         if self.len >= MAX_ENTRIES {
             return Err(invalid(format!(
                 "has more than {MAX_ENTRIES} entries, with the directories of its files"
@@ -102,7 +102,7 @@ impl Records {
         Ok(u32::try_from(self.len - 1).unwrap_or(u32::MAX))
     }
 
-    pub fn get(&self, at: u32) -> &Record {
+    pub fn get(&self, at: u32) -> &EntryRecord {
         let at = at as usize;
         &self.pieces[at / RECORD_PIECE][at % RECORD_PIECE]
     }
@@ -114,7 +114,7 @@ impl Records {
     }
 
     /// Replaces a record. Before [`Self::forget_hashes`].
-    pub fn set(&mut self, at: u32, record: Record, hash: Hash) {
+    pub fn set(&mut self, at: u32, record: EntryRecord, hash: Hash) {
         let (piece, at) = (at as usize / RECORD_PIECE, at as usize % RECORD_PIECE);
         self.pieces[piece][at] = record;
         self.hashes[piece][at] = hash;

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
-use dockerfile::Source;
+use dockerfile::CopySource;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -25,12 +25,12 @@ fn context(archive: &[u8], name: &str) -> (Context, tempfile::NamedTempFile) {
 }
 
 fn add(name: &str) -> Copy {
-    let sources = vec![Source::Path(name.to_owned())];
+    let sources = vec![CopySource::Path(name.to_owned())];
     Copy { from: None, sources, destination: "/app/".to_owned(), owner: None, mode: None, extracts: true }
 }
 
 /// Sends an archive of `ADD` to a receiver that reads everything. Returns the bytes, the error, and the memory of the sender.
-fn sent(archive: &[u8], name: &str, limits: Limits) -> (u64, String, u64) {
+fn sent(archive: &[u8], name: &str, limits: TarLimits) -> (u64, String, u64) {
     let (context, _file) = context(archive, name);
     let (sender, mut pieces) = mpsc::channel::<Result<Bytes, BuildError>>(PIECES);
     let receiver = std::thread::spawn(move || {
@@ -85,8 +85,8 @@ fn bombs_are_refused_within_the_memory_of_an_archive() {
     let zeros = unsent(1, 300 << 20, |_| "zeros".to_owned());
     let names = unsent(3000, 0, |at| format!("{}/{at}", "n".repeat(90)));
     let long_name = bombs::long_header(tar::EntryType::GNULongName, 64 << 20);
-    let bytes = Limits { unpacked_bytes: 100 << 20, ..UNPACKED };
-    let few = |entries, name_bytes| Limits { entries, name_bytes, ..UNPACKED };
+    let bytes = TarLimits { unpacked_bytes: 100 << 20, ..UNPACKED };
+    let few = |entries, name_bytes| TarLimits { entries, name_bytes, ..UNPACKED };
     for (what, archive, file, limits, reason) in [
         ("long name", long_name.clone(), "a.tar", UNPACKED, "headers of one entry"),
         ("compressed name", bombs::gzip(&long_name), "a.tar.gz", UNPACKED, "headers of one entry"),

@@ -84,8 +84,8 @@ fn image_settings(config: &Config) -> Result<ImageSettings> {
     Ok(ImageSettings { policy: config.images.policy()?, max_bytes, pull_bytes_per_day })
 }
 
-fn builder_settings(config: &Config) -> builder::Settings {
-    builder::Settings {
+fn builder_settings(config: &Config) -> builder::BuilderSettings {
+    builder::BuilderSettings {
         dir: config.data_dir.join(BUILDS),
         concurrent: config.templates.concurrent_builds as usize,
         max_context_bytes: config.templates.max_context_mb << 20,

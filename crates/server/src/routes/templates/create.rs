@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{BuildContextId, ErrorCode, TemplateBody, TemplateView};
 use axum::http::StatusCode;
-use builder::{NewTemplate, OtherBuilds, Start, StoredContext, Template};
+use builder::{NewTemplate, OtherBuilds, StartCommand, StoredContext, Template};
 use rules::{DockerfileSource, TemplateRequest};
 use serde_json::{Value, json};
 
@@ -124,8 +124,8 @@ async fn new_template(
     let base = dockerfile::parse(&dockerfile).and_then(|file| file.base(&args));
     let base = base.map_err(|error| of_builder(error.into()))?.name;
     let isolation = service.create_rules(account).isolation.choose(isolation, &base);
-    config.isolation = isolation.map_err(reader::Refusal::from)?;
-    let start = start.map(|start| Start {
+    config.isolation = isolation.map_err(reader::RequestRefusal::from)?;
+    let start = start.map(|start| StartCommand {
         command: start.command,
         ready: start.ready,
         timeout_ms: start.timeout_ms,

@@ -105,7 +105,7 @@ const OF_VERSION_1: &str = r#"
 #[tokio::test]
 async fn a_database_of_version_1_is_migrated() {
     use crate::conformance::{idempotency_record, key};
-    use crate::{Batch, EventFilter, EventPage, Filter, Page, SqliteStore, Store, Write};
+    use crate::{Batch, EventFilter, EventPage, Filter, PageRange, SqliteStore, Store, Write};
 
     let (_directory, path) = database();
     create(&path).unwrap();
@@ -136,7 +136,7 @@ async fn a_database_of_version_1_is_migrated() {
         ([("userId".to_owned(), "7".to_owned())].into(), &["sb_0000000001"]),
     ] {
         let filter = Filter { account: "acme".to_owned(), metadata, ..Filter::default() };
-        let listing = store.list(&filter, Page { limit: 9, offset: 0 }).await.unwrap();
+        let listing = store.list(&filter, PageRange { limit: 9, offset: 0 }).await.unwrap();
         let found: Vec<_> = listing.items.iter().map(|item| item.id.as_str()).collect();
         assert_eq!((found, listing.total), (ids.to_vec(), ids.len() as u64));
     }
