@@ -12,17 +12,17 @@
 //! A type reports a value outside a set as `invalid_value` or `unknown_variant`, and a string of a wrong form as `invalid_type`.
 //! Objects that a type reads as a map have no unknown fields: their names are data.
 
+mod fault;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::collections::btree_map::{self, Entry};
-use std::fmt;
 
-use rules::{ConfigError, Integer, alternatives, escaped, quoted};
+use rules::{ConfigError, Integer, quoted};
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    self, DeserializeSeed, Deserializer, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, VariantAccess, Visitor,
+    DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 use serde_json::value::RawValue;
 
@@ -31,9 +31,7 @@ use crate::integer::integer;
 use crate::known_fields::KnownFields;
 use crate::unknown::{IgnoredFields, Parsed, RefusedName, UNKNOWN_MAX, UnknownField, UnknownNames};
 use crate::{FieldFault, RequestRefusal};
-
-/// Digits of a number that a message shows.
-const NUMBER_CHARS: usize = 40;
+use fault::{Path, ValueFault, allowed, describe, repeated, too_many, too_many_unknown};
 
 /// Parses a body that is one object.
 pub fn body<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<Parsed<T>, RequestRefusal> {
@@ -69,6 +67,7 @@ pub enum OneOrMore<T> {
 }
 
 impl<T> OneOrMore<T> {
+    /// The elements, at least one.
     pub fn into_vec(self) -> Vec<T> {
         match self {
             Self::One(one) => vec![one],
@@ -101,85 +100,6 @@ pub fn one_or_more<'de, T: Deserialize<'de>>(
     };
     let all = elements.into_iter().enumerate().map(read).collect::<Result<Vec<T>, RequestRefusal>>()?;
     Ok(Parsed { content: OneOrMore::More(all), ignored: notes.ignored.into_inner() })
-}
-
-/// The path of a value in the body.
-enum Path<'p> {
-    Body,
-    Field(&'p Path<'p>, &'p str),
-    Element(&'p Path<'p>, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Path::Body => f.write_str("body"),
-            Path::Field(Path::Body, name) => f.write_str(&escaped(name)),
-            Path::Field(above, name) => write!(f, "{above}.{}", escaped(name)),
-            Path::Element(Path::Body, index) => write!(f, "[{index}]"),
-            Path::Element(above, index) => write!(f, "{above}[{index}]"),
-        }
-    }
-}
-
-/// Why a value is refused. An error of a type becomes a [`RequestRefusal`] where the value and its path are known.
-#[derive(Debug)]
-enum ValueFault {
-    Refused(RequestRefusal),
-    /// A wrong type or form.
-    Form(String),
-    /// A value outside a set.
-    Set(String),
-    Missing(&'static str),
-    /// A field that the type denies, and its known fields.
-    Unknown(String, &'static [&'static str]),
-    Other(String),
-}
-
-impl std::error::Error for ValueFault {}
-
-impl fmt::Display for ValueFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => refusal.fmt(f),
-            Self::Form(text) | Self::Set(text) | Self::Other(text) => f.write_str(text),
-            Self::Missing(field) => write!(f, "{field} is missing"),
-            Self::Unknown(field, _) => write!(f, "{field} is an unknown field"),
-        }
-    }
-}
-
-impl de::Error for ValueFault {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::Other(message.to_string())
-    }
-
-    fn invalid_type(_: Unexpected<'_>, allowed: &dyn Expected) -> Self {
-        Self::Form(allowed.to_string())
-    }
-
-    fn invalid_value(_: Unexpected<'_>, allowed: &dyn Expected) -> Self {
-        Self::Set(allowed.to_string())
-    }
-
-    fn unknown_variant(_: &str, variants: &'static [&'static str]) -> Self {
-        let names: Vec<String> = variants.iter().map(|name| format!("'{name}'")).collect();
-        Self::Set(alternatives(&names))
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        Self::Missing(field)
-    }
-
-    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
-        Self::Unknown(field.to_owned(), known)
-    }
-}
-
-impl From<RequestRefusal> for ValueFault {
-    fn from(refusal: RequestRefusal) -> Self {
-        Self::Refused(refusal)
-    }
 }
 
 /// A value and its path; without a value, the path of an absent field.
@@ -501,47 +421,5 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
         _: V,
     ) -> Result<V::Value, ValueFault> {
         Err(ValueFault::Other("a variant with content".to_owned()))
-    }
-}
-
-fn repeated(path: &Path<'_>, first: &RawValue, second: &RawValue) -> RequestRefusal {
-    let got = format!("given twice, as {} and as {}", describe(first), describe(second));
-    FieldFault::new(path.to_string(), got, "one value").into()
-}
-
-fn too_many(path: &Path<'_>) -> RequestRefusal {
-    let got = format!("longer than {} entries", document::most_entries());
-    ConfigError { field: path.to_string(), got, allowed: "fewer entries".to_owned() }.into()
-}
-
-fn too_many_unknown() -> RequestRefusal {
-    let got = format!("an object with more than {UNKNOWN_MAX} unknown fields");
-    ConfigError { field: "body".to_owned(), got, allowed: "fewer unknown fields".to_owned() }.into()
-}
-
-fn allowed(kind: ValueKind) -> &'static str {
-    match kind {
-        ValueKind::Null => "null",
-        ValueKind::Boolean => "true or false",
-        ValueKind::Number => "an integer",
-        ValueKind::Text => "a string",
-        ValueKind::List => "an array",
-        ValueKind::Object => "an object",
-    }
-}
-
-/// A value as a message shows it: its type, and the value, shortened.
-fn describe(value: &RawValue) -> String {
-    let raw = value.get().trim();
-    match ValueKind::of(value) {
-        ValueKind::Null | ValueKind::Boolean => raw.to_owned(),
-        ValueKind::Number if raw.len() > NUMBER_CHARS => format!("the number {}...", &raw[..NUMBER_CHARS]),
-        ValueKind::Number => format!("the number {raw}"),
-        ValueKind::Text => match document::text(value) {
-            Ok(text) => format!("the string {}", quoted(&text)),
-            Err(_) => "an invalid string".to_owned(),
-        },
-        ValueKind::List => "an array".to_owned(),
-        ValueKind::Object => "an object".to_owned(),
     }
 }
