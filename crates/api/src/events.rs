@@ -22,8 +22,10 @@ macro_rules! kinds {
         }
 
         impl EventKind {
+            /// In the order of the documentation.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
+            /// The text in bodies and queries.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
@@ -176,6 +178,7 @@ pub struct RunId(String);
 pub struct BadRunId;
 
 impl RunId {
+    /// The id as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -250,14 +253,14 @@ mod maybe_sandbox {
 
     use crate::SandboxId;
 
-    pub fn serialize<S: Serializer>(id: &Option<SandboxId>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(id: &Option<SandboxId>, to: S) -> Result<S::Ok, S::Error> {
         match id {
             Some(id) => id.serialize(to),
             None => to.serialize_str(""),
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SandboxId>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SandboxId>, D::Error> {
         let text = String::deserialize(from)?;
         if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(D::Error::custom) }
     }

@@ -142,8 +142,10 @@ pub enum EndReason {
 }
 
 impl EndReason {
+    /// All reasons, for the schema of the OpenAPI document.
     pub const ALL: &[Self] = &[Self::Timeout, Self::Oom, Self::Terminated, Self::Signal];
 
+    /// The text in bodies.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -236,6 +238,7 @@ pub enum StreamEvent {
 }
 
 impl StreamEvent {
+    /// The name of the event in the stream.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",

@@ -29,6 +29,7 @@ macro_rules! opaque_id {
         pub struct $bad;
 
         impl $name {
+            /// What every such id begins with.
             pub const PREFIX: &str = $prefix;
 
             /// An id from random bytes that the caller passes.
@@ -37,6 +38,7 @@ macro_rules! opaque_id {
                 Self($prefix.chars().chain(opaque).collect())
             }
 
+            /// The id with its prefix, as in paths and bodies.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -57,8 +57,10 @@ pub enum Isolation {
 }
 
 impl Isolation {
+    /// The weakest first.
     pub const ALL: [Self; 2] = [Self::Container, Self::Gvisor];
 
+    /// The text in bodies and in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Container => "container",

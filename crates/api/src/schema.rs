@@ -3,6 +3,7 @@
 //! Only for the feature `openapi`. They must describe exactly what `rules` accepts. Bounds in bytes are in the descriptions, because
 //! a schema counts characters.
 
+use serde_json::Value;
 use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, RefOr};
 
@@ -269,7 +270,7 @@ pub(crate) fn signal() -> RefOr<Schema> {
         .into()
 }
 
-fn boolean(value: bool, description: &str) -> RefOr<Schema> {
+fn constant(value: Value, description: &str) -> RefOr<Schema> {
     ObjectBuilder::new()
         .schema_type(SchemaType::Type(Type::Boolean))
         .enum_values(Some([value]))
@@ -278,11 +279,11 @@ fn boolean(value: bool, description: &str) -> RefOr<Schema> {
 }
 
 pub(crate) fn always() -> RefOr<Schema> {
-    boolean(true, "`true`: the response is sent immediately, and the command continues without its client.")
+    constant(Value::Bool(true), "`true`: the response is sent immediately, and the command continues without its client.")
 }
 
 pub(crate) fn never() -> RefOr<Schema> {
-    boolean(false, "With `true` the body has the fields of `DetachedBody`.")
+    constant(Value::Bool(false), "With `true` the body has the fields of `DetachedBody`.")
 }
 
 #[cfg(test)]

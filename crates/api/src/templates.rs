@@ -27,8 +27,10 @@ pub enum TemplateState {
 }
 
 impl TemplateState {
+    /// In the order in which a template can have them.
     pub const ALL: [Self; 5] = [Self::Queued, Self::Building, Self::Ready, Self::Failed, Self::Cancelled];
 
+    /// The text in bodies and queries.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",

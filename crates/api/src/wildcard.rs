@@ -20,10 +20,12 @@ pub struct Effort {
 pub struct EffortExceeded;
 
 impl Effort {
+    /// An effort of so many steps, shared by all patterns and paths of one request.
     pub fn new(steps: u64) -> Self {
         Self { left: steps }
     }
 
+    /// The steps that are not used up.
     pub fn left(&self) -> u64 {
         self.left
     }

@@ -67,13 +67,15 @@ impl Archive {
 
     /// Another host has adopted what this one has stored. The copy stays until that host has withdrawn it.
     pub fn hand_over(&self, id: &str) -> Result<(), ArchiveError> {
-        Ok(self.ledger.set_handed_over(id, true)?)
+        Ok(self.ledger.hand_over(id)?)
     }
 
+    /// Whether another host has adopted the sandbox that this one has stored.
     pub fn is_handed_over(&self, id: &str) -> bool {
         self.ledger.is_handed_over(id)
     }
 
+    /// The ids of what other hosts have adopted, until [`Self::acknowledge`] forgets them.
     pub fn handed_over(&self) -> Vec<String> {
         self.ledger.handed_over()
     }
@@ -134,7 +136,7 @@ impl Archive {
     pub async fn acknowledge(&self, id: &str) -> Result<(), ArchiveError> {
         self.ledger.forget(id)?;
         self.delete(&self.notes(&self.ledger.host).join(id)).await?;
-        Ok(self.ledger.set_handed_over(id, false)?)
+        Ok(self.ledger.forget_handed_over(id)?)
     }
 
     /// Whether the object store accepts objects.

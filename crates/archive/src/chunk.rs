@@ -19,6 +19,7 @@ const LEVEL: i32 = 1;
 pub struct ChunkHash([u8; SHA256_OUTPUT_LEN]);
 
 impl ChunkHash {
+    /// The hash by which a chunk of this content is stored and found.
     pub fn of(content: &[u8]) -> Self {
         let mut hash = [0; SHA256_OUTPUT_LEN];
         hash.copy_from_slice(digest(&SHA256, content).as_ref());
@@ -65,6 +66,7 @@ impl<'de> Deserialize<'de> for ChunkHash {
     }
 }
 
+/// The object of a chunk. Its inverse is [`decompress`].
 pub fn compress(content: &[u8]) -> io::Result<Vec<u8>> {
     zstd::bulk::compress(content, LEVEL)
 }

@@ -6,6 +6,7 @@ use object_store::path::Path;
 
 use crate::secret::Unauthentic;
 
+/// Why the object store could not be written or read. The caller decides by the variant whether to try again.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The object store cannot be reached, refuses the request, or fails. The same call may succeed later.

@@ -21,21 +21,45 @@ use crate::chunk::ChunkHash;
 use crate::manifest::{Manifest, SnapshotPart};
 use crate::secret::Secrets;
 
-const COMPLETE: &str = "json";
-const PENDING: &str = "new";
 const HANDED: &str = "handed";
 const LOCATION: &str = "location";
 
+/// What this host has stored, in a directory and in memory. A change is durable when its method returns.
 pub struct Ledger {
     dir: PathBuf,
     pub host: String,
     state: Mutex<LedgerState>,
 }
 
+/// How far a manifest is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ManifestState {
+    /// Its chunks are stored. It may be stored, too.
+    Pending,
+    Complete,
+}
+
+impl ManifestState {
+    const ALL: [Self; 2] = [Self::Pending, Self::Complete];
+
+    /// The state of the manifest whose copy is in this file; `None` for other files.
+    fn of_file(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?;
+        Self::ALL.into_iter().find(|state| state.extension() == extension)
+    }
+
+    /// The extension of the file with the copy of the manifest.
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Pending => "new",
+            Self::Complete => "json",
+        }
+    }
+}
+
 #[derive(Default)]
 struct LedgerState {
-    /// Whether each is complete.
-    manifests: BTreeMap<String, bool>,
+    manifests: BTreeMap<String, ManifestState>,
     chunks: HashMap<ChunkKey, Chunk>,
     handed_over: BTreeSet<String>,
     /// Complete manifests that are not authenticated with the present secret.
@@ -75,21 +99,16 @@ impl Ledger {
         let ledger = Self { dir: dir.to_owned(), host, state: Mutex::default() };
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
-            let is_complete = match path.extension().and_then(|extension| extension.to_str()) {
-                Some(COMPLETE) => true,
-                Some(PENDING) => false,
-                Some(HANDED) => {
-                    let id = path.file_stem().map(|id| id.to_string_lossy().into_owned());
-                    ledger.lock().handed_over.extend(id);
-                    continue;
-                }
-                _ => continue,
-            };
+            if path.extension().is_some_and(|extension| extension == HANDED) {
+                let id = path.file_stem().map(|id| id.to_string_lossy().into_owned());
+                ledger.lock().handed_over.extend(id);
+            }
+            let Some(stored) = ManifestState::of_file(&path) else { continue };
             match Manifest::from_copy(&fs::read(&path)?) {
                 Ok((manifest, code)) => {
                     let mut state = ledger.lock();
-                    state.add(&manifest, is_complete);
-                    if is_complete && !secrets.is_current(code) {
+                    state.add(&manifest, stored);
+                    if stored == ManifestState::Complete && !secrets.is_current(code) {
                         state.outdated.insert(manifest.id);
                     }
                 }
@@ -112,14 +131,17 @@ impl Ledger {
         self.dir.join(format!("{id}.{extension}"))
     }
 
+    /// Whether a manifest is stored completely.
     pub fn has(&self, id: &str) -> bool {
-        self.lock().manifests.get(id) == Some(&true)
+        self.lock().manifests.get(id) == Some(&ManifestState::Complete)
     }
 
+    /// Whether any manifest is stored completely.
     pub fn has_any(&self) -> bool {
-        self.lock().manifests.values().any(|is_complete| *is_complete)
+        self.lock().manifests.values().any(|stored| *stored == ManifestState::Complete)
     }
 
+    /// The ids of all manifests, incomplete ones included.
     pub fn ids(&self) -> Vec<String> {
         self.lock().manifests.keys().cloned().collect()
     }
@@ -129,12 +151,12 @@ impl Ledger {
         if !self.has(id) {
             return Ok(None);
         }
-        self.read(id, COMPLETE).map(Some)
+        self.read(id, ManifestState::Complete).map(Some)
     }
 
-    fn read(&self, id: &str, extension: &str) -> io::Result<Manifest> {
-        let (manifest, _) =
-            Manifest::from_copy(&fs::read(self.path(id, extension))?).map_err(io::Error::other)?;
+    fn read(&self, id: &str, stored: ManifestState) -> io::Result<Manifest> {
+        let copy = fs::read(self.path(id, stored.extension()))?;
+        let (manifest, _) = Manifest::from_copy(&copy).map_err(io::Error::other)?;
         Ok(manifest)
     }
 
@@ -143,7 +165,7 @@ impl Ledger {
         let key = (account.to_owned(), name.to_owned());
         let found = self.lock().parts.get(&key).and_then(|ids| ids.first().cloned());
         let Some(id) = found else { return Ok(None) };
-        Ok(self.read(&id, COMPLETE)?.part(name).cloned())
+        Ok(self.read(&id, ManifestState::Complete)?.part(name).cloned())
     }
 
     /// Whether a manifest has the chunk, or it was left by a failed upload.
@@ -151,6 +173,7 @@ impl Ledger {
         self.lock().chunks.contains_key(key)
     }
 
+    /// Whether the object store has the chunk, so that an upload need not send it.
     pub fn is_stored(&self, key: &ChunkKey) -> bool {
         self.lock().chunks.get(key).is_some_and(|chunk| chunk.is_stored)
     }
@@ -160,6 +183,7 @@ impl Ledger {
         self.lock().chunks.entry(key.clone()).or_default();
     }
 
+    /// The object store has acknowledged a chunk.
     pub fn chunk_stored(&self, key: ChunkKey) {
         self.lock().chunks.entry(key).or_default().is_stored = true;
     }
@@ -169,6 +193,7 @@ impl Ledger {
         self.lock().chunks.entry(key.clone()).or_default().is_stored = false;
     }
 
+    /// The object store has acknowledged the removal of a chunk.
     pub fn chunk_removed(&self, key: &ChunkKey) {
         self.lock().chunks.remove(key);
     }
@@ -190,49 +215,54 @@ impl Ledger {
         }
     }
 
+    /// The ids of manifests whose sandboxes other hosts have adopted.
     pub fn handed_over(&self) -> Vec<String> {
         self.lock().handed_over.iter().cloned().collect()
     }
 
+    /// Whether another host has adopted the sandbox of a manifest.
     pub fn is_handed_over(&self, id: &str) -> bool {
         self.lock().handed_over.contains(id)
     }
 
-    pub fn set_handed_over(&self, id: &str, is_handed_over: bool) -> io::Result<()> {
-        let path = self.path(id, HANDED);
-        if is_handed_over {
-            File::create(path)?.sync_all()?;
-            self.lock().handed_over.insert(id.to_owned());
-        } else {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            self.lock().handed_over.remove(id);
+    /// Another host has adopted the sandbox of a manifest.
+    pub fn hand_over(&self, id: &str) -> io::Result<()> {
+        File::create(self.path(id, HANDED))?.sync_all()?;
+        self.lock().handed_over.insert(id.to_owned());
+        sync_dir(&self.dir)
+    }
+
+    /// Forgets that the sandbox of a manifest was handed over. Succeeds if it was not.
+    pub fn forget_handed_over(&self, id: &str) -> io::Result<()> {
+        match fs::remove_file(self.path(id, HANDED)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
+        self.lock().handed_over.remove(id);
         sync_dir(&self.dir)
     }
 
     /// A manifest is about to be stored, whose chunks are.
     pub fn begin(&self, manifest: &Manifest, object: &[u8]) -> io::Result<()> {
         self.forget(&manifest.id)?;
-        let path = self.path(&manifest.id, PENDING);
+        let path = self.path(&manifest.id, ManifestState::Pending.extension());
         let mut file = File::create(&path)?;
         file.write_all(object)?;
         file.sync_all()?;
         sync_dir(&self.dir)?;
-        self.lock().add(manifest, false);
+        self.lock().add(manifest, ManifestState::Pending);
         Ok(())
     }
 
     /// The manifest is stored.
     pub fn complete(&self, manifest: &Manifest) -> io::Result<()> {
         let id = &manifest.id;
-        fs::rename(self.path(id, PENDING), self.path(id, COMPLETE))?;
+        let [pending, complete] = ManifestState::ALL.map(|stored| self.path(id, stored.extension()));
+        fs::rename(pending, complete)?;
         sync_dir(&self.dir)?;
         let mut state = self.lock();
         state.name_parts(manifest);
-        state.manifests.insert(id.clone(), true);
+        state.manifests.insert(id.clone(), ManifestState::Complete);
         Ok(())
     }
 
@@ -242,7 +272,7 @@ impl Ledger {
         let mut file = File::create(&unfinished)?;
         file.write_all(object)?;
         file.sync_all()?;
-        fs::rename(unfinished, self.path(&manifest.id, COMPLETE))?;
+        fs::rename(unfinished, self.path(&manifest.id, ManifestState::Complete.extension()))?;
         sync_dir(&self.dir)?;
         self.lock().outdated.remove(&manifest.id);
         Ok(())
@@ -250,13 +280,9 @@ impl Ledger {
 
     /// The manifest is not stored any more. Succeeds if there is none.
     pub fn forget(&self, id: &str) -> io::Result<()> {
-        let extension = match self.lock().manifests.get(id) {
-            None => return Ok(()),
-            Some(true) => COMPLETE,
-            Some(false) => PENDING,
-        };
-        let manifest = self.read(id, extension)?;
-        fs::remove_file(self.path(id, extension))?;
+        let Some(stored) = self.lock().manifests.get(id).copied() else { return Ok(()) };
+        let manifest = self.read(id, stored)?;
+        fs::remove_file(self.path(id, stored.extension()))?;
         sync_dir(&self.dir)?;
         self.lock().remove(&manifest);
         Ok(())
@@ -271,7 +297,7 @@ impl Ledger {
         for key in found {
             state.chunks.entry(key).or_default().is_stored = true;
         }
-        let complete = state.manifests.iter().filter(|(_, is_complete)| **is_complete);
+        let complete = state.manifests.iter().filter(|(_, stored)| **stored == ManifestState::Complete);
         let complete: Vec<String> = complete.map(|(id, _)| id.clone()).collect();
         let outdated = state.outdated.clone();
         let is_lost = state.chunks.values().any(|chunk| chunk.uses > 0 && !chunk.is_stored);
@@ -289,7 +315,7 @@ impl Ledger {
     }
 
     fn lacks_chunks(&self, id: &str) -> io::Result<bool> {
-        let manifest = self.read(id, COMPLETE)?;
+        let manifest = self.read(id, ManifestState::Complete)?;
         let account = &manifest.account;
         let lacks =
             manifest.hashes().any(|hash| !self.is_stored(&ChunkKey { account: account.clone(), hash }));
@@ -298,17 +324,17 @@ impl Ledger {
 }
 
 impl LedgerState {
-    fn add(&mut self, manifest: &Manifest, is_complete: bool) {
+    fn add(&mut self, manifest: &Manifest, stored: ManifestState) {
         let account = manifest.account.clone();
         for hash in manifest.hashes() {
             let chunk = self.chunks.entry(ChunkKey { account: account.clone(), hash }).or_default();
             chunk.uses += 1;
             chunk.is_stored = true;
         }
-        if is_complete {
+        if stored == ManifestState::Complete {
             self.name_parts(manifest);
         }
-        self.manifests.insert(manifest.id.clone(), is_complete);
+        self.manifests.insert(manifest.id.clone(), stored);
     }
 
     fn name_parts(&mut self, manifest: &Manifest) {
@@ -342,9 +368,7 @@ pub fn location_of_listed(dir: &Path) -> io::Result<Option<String>> {
     };
     let mut lists_any = false;
     for entry in entries {
-        let path = entry?.path();
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        lists_any |= matches!(extension, Some(COMPLETE | PENDING));
+        lists_any |= ManifestState::of_file(&entry?.path()).is_some();
     }
     if !lists_any {
         return Ok(None);
@@ -386,8 +410,8 @@ mod tests {
         fs::write(dir.path().join(LOCATION), "s3://bucket/prefix").unwrap();
         fs::write(dir.path().join("host"), "one").unwrap();
         assert_eq!(location_of_listed(dir.path()).unwrap(), None);
-        for extension in [COMPLETE, PENDING] {
-            let manifest = dir.path().join(format!("snap_aaaaaaaa.{extension}"));
+        for stored in ManifestState::ALL {
+            let manifest = dir.path().join(format!("snap_aaaaaaaa.{}", stored.extension()));
             fs::write(&manifest, "{}").unwrap();
             assert_eq!(location_of_listed(dir.path()).unwrap().as_deref(), Some("s3://bucket/prefix"));
             let refused = crate::require_nothing_stored(dir.path()).unwrap_err().to_string();

@@ -20,6 +20,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRIES: usize = 3;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Where the objects are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     Directory(PathBuf),
@@ -34,6 +35,7 @@ pub struct S3Options {
     pub credentials: Option<Credentials>,
 }
 
+/// A key for an S3 server, in place of the one of the environment.
 #[derive(Clone)]
 pub struct Credentials {
     pub access_key_id: String,

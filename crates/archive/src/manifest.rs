@@ -28,6 +28,7 @@ const NAME_BYTES: usize = 512;
 /// 16 TiB.
 const FILE_BYTES: u64 = 1 << 44;
 
+/// What a stored snapshot consists of. It is stored last: a snapshot without a manifest does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub id: String,
@@ -48,6 +49,7 @@ pub struct SnapshotPart {
     pub files: Vec<StoredFile>,
 }
 
+/// A file, as the chunks of its windows that have content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredFile {
     pub name: String,
@@ -75,6 +77,7 @@ fn covered<'a>(id: &'a str, hash: &'a str) -> [&'a str; 3] {
 }
 
 impl Manifest {
+    /// The object to store, with a code by the present secret.
     pub fn to_object(&self, secrets: &Secrets) -> Result<Vec<u8>, serde_json::Error> {
         let body = serde_json::to_vec(self)?;
         let hash = ChunkHash::of(&body);
@@ -122,11 +125,13 @@ impl Manifest {
         self.parts.iter().flat_map(|part| &part.files).try_for_each(StoredFile::check)
     }
 
+    /// The chunks of all files; a chunk that occurs twice is there twice.
     pub fn hashes(&self) -> impl Iterator<Item = ChunkHash> {
         let files = self.parts.iter().flat_map(|part| part.files.iter());
         files.flat_map(|file| file.chunks.iter().map(|StoredChunk(_, hash)| *hash))
     }
 
+    /// The part of this name, which another snapshot may have too.
     pub fn part(&self, name: &str) -> Option<&SnapshotPart> {
         self.parts.iter().find(|part| part.name == name)
     }

@@ -25,6 +25,7 @@ pub struct Reconciled {
 }
 
 impl Archive {
+    /// Compares the ledger with the object store. Manifests that are lost or outdated are stored again. Fails if nothing is there.
     pub async fn reconcile(&self) -> std::result::Result<Reconciled, ArchiveError> {
         let _writer = self.writer.lock().await;
         let chunks = self.chunks_of_host(&self.ledger.host);

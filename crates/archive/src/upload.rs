@@ -26,12 +26,14 @@ pub struct SourceSnapshot {
     pub parts: Vec<SourcePart>,
 }
 
+/// A part to upload, with a name that is unique in the account and stands for its content.
 #[derive(Debug, Clone)]
 pub struct SourcePart {
     pub name: String,
     pub files: Vec<SourceFile>,
 }
 
+/// A file of this host to upload, and its name in the manifest.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
     pub name: String,
@@ -50,6 +52,7 @@ pub struct Uploaded<'a> {
 }
 
 impl Uploaded<'_> {
+    /// Shows the snapshot as stored on this host.
     pub fn complete(self) -> Result<(), ArchiveError> {
         Ok(self.ledger.complete(&self.manifest)?)
     }

@@ -50,6 +50,14 @@ struct Inputs<'a> {
     context: &'a Arc<Context>,
 }
 
+/// Where the result of a step is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StepResult {
+    New,
+    /// An earlier build.
+    Cached,
+}
+
 /// Shows the progress of a build to those who read its template.
 pub trait BuildProgress: Send + Sync {
     fn show(&self, template: &Template);
@@ -173,18 +181,20 @@ impl Build<'_> {
                 text: step.step.text.clone(),
                 cached: !runs[number],
             });
-            if runs[number] {
+            let result = if runs[number] {
                 let taken = self.step(template, step, inputs, &results).await;
                 let taken = taken.map_err(|ended| in_line(ended, step.step.line))?;
                 template.snapshots.push(taken.clone());
                 results.push(Some(taken));
                 self.completed(template).await;
+                StepResult::New
             } else {
                 // The results of steps below a stored one may have been deleted.
                 template.snapshots.extend(stored[number].clone());
                 results.push(stored[number].clone());
-            }
-            self.advance(template, !runs[number]);
+                StepResult::Cached
+            };
+            self.advance(template, result);
         }
         Ok(())
     }
@@ -216,9 +226,9 @@ impl Build<'_> {
         }
     }
 
-    fn advance(&self, template: &mut Template, is_cached: bool) {
+    fn advance(&self, template: &mut Template, result: StepResult) {
         template.content.steps.done += 1;
-        template.content.steps.cached += u32::from(is_cached);
+        template.content.steps.cached += u32::from(result == StepResult::Cached);
         self.progress.show(template);
     }
 
@@ -245,7 +255,7 @@ impl Build<'_> {
                 Some(files) => sandbox.carry_out(&files.step, &files.context, files.target).await?,
                 None => sandbox.carry_out(&step.step, inputs.context, step.target).await?,
             }
-            let snapshot = sandbox.snapshot(step.key.clone(), false).await?;
+            let snapshot = sandbox.handle().snapshot_step(step.key.clone(), false).await?;
             Ok(snapshot.id.clone())
         };
         let done = self.unless_stopped(work).await;
@@ -328,7 +338,7 @@ impl Build<'_> {
             text: format!("start command: {}", start.command),
             cached: cached.is_some(),
         });
-        let is_cached = cached.is_some();
+        let result = if cached.is_some() { StepResult::Cached } else { StepResult::New };
         let memory = self.engine.can_store_processes(template.content.config.isolation);
         let snapshot = match (cached, template.snapshots.last()) {
             (Some(snapshot), _) => Some(snapshot.id.clone()),
@@ -346,7 +356,7 @@ impl Build<'_> {
                     if !memory {
                         return Ok(None);
                     }
-                    let snapshot = sandbox.snapshot(key, true).await?;
+                    let snapshot = sandbox.handle().snapshot_step(key, true).await?;
                     Ok(Some(snapshot.id.clone()))
                 };
                 let done = self.unless_stopped(work).await;
@@ -357,7 +367,7 @@ impl Build<'_> {
         };
         template.content.memory = snapshot.is_some();
         template.snapshots.extend(snapshot);
-        self.advance(template, is_cached);
+        self.advance(template, result);
         Ok(())
     }
 

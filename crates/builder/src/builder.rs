@@ -35,6 +35,7 @@ use crate::registry::{CancelReason, RegisteredTemplate, Registry};
 use crate::template::files;
 use crate::template::{NewTemplate, OtherBuilds, PendingTemplate, SharedTemplate, Template};
 
+/// What the operator configures of builds.
 #[derive(Debug, Clone)]
 pub struct BuilderSettings {
     /// A directory that only the builder uses.
@@ -139,10 +140,12 @@ impl Builder {
         self.shared.tasks.spawn(async move { stopping.run_until_cancelled(cleaning).await });
     }
 
+    /// The builds since the daemon started, for metrics.
     pub fn counts(&self) -> BuildCounts {
         self.shared.counters.read()
     }
 
+    /// The largest build context, which the endpoint for contexts enforces before it reads one.
     pub fn max_context_bytes(&self) -> u64 {
         self.shared.settings.max_context_bytes
     }
@@ -260,6 +263,7 @@ impl Builder {
         self.shared.registry.of_account(account)
     }
 
+    /// The template with this id, if it is one of the account.
     pub fn find(&self, account: &str, id: &TemplateId) -> Result<SharedTemplate, BuilderError> {
         Ok(self.shared.registry.find(account, id)?.template)
     }

@@ -102,6 +102,7 @@ impl Context {
         digest
     }
 
+    /// The entry with this path, which has neither `.` nor `..`. Links are not followed.
     pub fn get(&self, path: &str) -> Option<ContextEntry<'_>> {
         self.index.find(path).map(|rank| self.index.entry(rank))
     }

@@ -69,10 +69,12 @@ pub struct BuildError {
 }
 
 impl BuildError {
+    /// An error of the build as a whole, as the log and the template show it.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), line: None }
     }
 
+    /// An error of one line of the Dockerfile.
     pub fn at(line: usize, message: impl Into<String>) -> Self {
         Self { message: message.into(), line: Some(line) }
     }

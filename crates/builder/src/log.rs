@@ -87,11 +87,13 @@ impl BuildLog {
         Self { path: path.to_owned(), writer: Mutex::new(writer), state: watch::Sender::new(state) }
     }
 
+    /// The beginning of a step.
     pub fn step(&self, step: &BuildStep) {
         // A struct of text and numbers can always be written.
         self.append(BuildEvent::Step, &serde_json::to_string(step).unwrap_or_default());
     }
 
+    /// A remark of the builder.
     pub fn note(&self, text: &str) {
         self.append(BuildEvent::Note, text);
     }
@@ -113,6 +115,7 @@ impl BuildLog {
         self.append(kind, line);
     }
 
+    /// The size of the file, by which the logs of an account are bounded.
     pub fn file_bytes(&self) -> u64 {
         self.state.borrow().bytes
     }

@@ -19,6 +19,7 @@ use crate::template::{NewTemplate, SharedTemplate, Template};
 /// Most builds of an account that are queued or running.
 const MAX_ACTIVE: usize = 20;
 
+/// Guarded by one lock, which is never held across a wait.
 #[derive(Debug, Default)]
 pub struct Registry(Mutex<BTreeMap<TemplateId, RegisteredTemplate>>);
 
@@ -60,6 +61,7 @@ pub struct RegisteredTemplate {
 }
 
 impl RegisteredTemplate {
+    /// For a template that was built, or for a build that begins.
     pub fn new(template: Template, log: BuildLog) -> Self {
         let ended = CancellationToken::new();
         if template.state.is_final() {
@@ -93,6 +95,7 @@ impl Registry {
         self.0.lock().ignore_poison()
     }
 
+    /// Adds a template, or replaces the one with its id.
     pub fn insert(&self, entry: RegisteredTemplate) {
         self.lock().insert(entry.template.id.clone(), entry);
     }
@@ -112,10 +115,12 @@ impl Registry {
         }
     }
 
+    /// Removes a template whose record is gone.
     pub fn remove(&self, id: &TemplateId) {
         self.lock().remove(id);
     }
 
+    /// The template with this id, if it is one of the account.
     pub fn find(&self, account: &str, id: &TemplateId) -> Result<RegisteredTemplate, BuilderError> {
         let found = self.lock().get(id).filter(|entry| entry.template.account == account).cloned();
         found.ok_or_else(|| BuilderError::NotFound { id: id.to_string() })
@@ -154,6 +159,7 @@ impl Registry {
         Ok(())
     }
 
+    /// The templates of all accounts.
     pub fn all(&self) -> Vec<RegisteredTemplate> {
         self.lock().values().cloned().collect()
     }

@@ -63,6 +63,7 @@ pub fn global_variables(
     Ok(variables)
 }
 
+/// The value of an `ARG`: as given, or its default with variables replaced, or the one of the global `ARG`.
 pub fn value_of(
     arg: &Arg,
     given: &BuildArgs,
@@ -92,6 +93,7 @@ pub fn count_bytes(bytes: &mut usize, arg: &Arg, value: Option<&str>) -> Result<
     Ok(())
 }
 
+/// Bounds the number of one kind of things in a Dockerfile.
 pub fn check_number(line: usize, what: &str, number: usize, most: usize) -> Result<(), DockerfileError> {
     if number <= most {
         return Ok(());

@@ -200,6 +200,7 @@ pub struct FileStat<'a> {
     pub target: Option<&'a [u8]>,
 }
 
+/// What a path names, without following a link there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
     File,

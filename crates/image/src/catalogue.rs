@@ -66,6 +66,7 @@ impl Catalogue {
         Ok(())
     }
 
+    /// The sources of an image, in the order in which they are tried. `None` if no image has the name.
     #[must_use]
     pub fn sources(&self, name: &str) -> Option<&[ImageSource]> {
         self.0.get(name).map(Vec::as_slice)
@@ -84,6 +85,7 @@ impl Catalogue {
             .map(|(name, _)| name.as_str())
     }
 
+    /// The names of all images.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

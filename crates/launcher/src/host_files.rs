@@ -23,6 +23,7 @@ pub struct HostFiles {
 }
 
 impl HostFiles {
+    /// Opens or creates what the plan names. Runs as root on the host, before the launcher enters namespaces.
     pub fn of(plan: &ContainerPlan) -> Result<Self, StepFailure> {
         let mut sources = Vec::with_capacity(plan.mounts.len());
         for mount in &plan.mounts {

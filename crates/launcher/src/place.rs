@@ -16,6 +16,7 @@ pub enum MountPointKind {
     File,
 }
 
+/// What a mount of this file covers.
 pub fn kind_of(file: &OwnedFd) -> Result<MountPointKind, Errno> {
     let mode = rustix::fs::fstat(file)?.st_mode;
     Ok(if FileType::from_raw_mode(mode) == FileType::Directory {

@@ -66,6 +66,7 @@ pub struct Mount {
     pub flags: MountFlags,
 }
 
+/// What is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountSource {
     /// A new file system with these parameters.
@@ -86,6 +87,7 @@ pub struct Node {
     pub minor: u32,
 }
 
+/// The file systems that a container gets new ones of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileSystem {
     Proc,
@@ -94,6 +96,7 @@ pub enum FileSystem {
     Mqueue,
 }
 
+/// Restrictions of a mount; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "mount flags are independent")]
 pub struct MountFlags {

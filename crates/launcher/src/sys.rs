@@ -135,6 +135,7 @@ pub fn close_range(first: i32, last: i32) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Sets both the soft and the hard limit of the calling process.
 pub fn set_limit(resource: u32, value: u64) -> io::Result<()> {
     let limit = libc::rlimit64 { rlim_cur: value, rlim_max: value };
     // SAFETY: the kernel reads a live struct and writes nothing.

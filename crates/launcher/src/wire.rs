@@ -18,6 +18,7 @@ pub const MAX_FILES: usize = 3 + MAX_SNAPSHOTS;
 /// A plan has a few kilobytes, and one with the most layers a hundred.
 const MAX_BYTES: usize = 128 * 1024;
 
+/// Sends one message with open files, as a whole. Fails with `EMSGSIZE` beyond [`MAX_FILES`] and 128 KiB.
 pub fn send(socket: impl AsFd, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = postcard::to_allocvec(message).map_err(io::Error::other)?;
     if bytes.len() > MAX_BYTES || files.len() > MAX_FILES {

@@ -36,6 +36,7 @@ pub struct Link {
     pub bytes_sent: u64,
 }
 
+/// The links of the namespace of the socket.
 pub fn all(socket: &RouteSocket) -> io::Result<Vec<Link>> {
     let found = socket.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
     Ok(found.into_iter().filter_map(read).collect())
@@ -142,6 +143,7 @@ pub fn without_ipv6(name: &str) -> io::Result<()> {
     }
 }
 
+/// Sets a link up. No error if it is.
 pub fn up(socket: &RouteSocket, index: u32) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -184,6 +186,7 @@ pub fn set_address(socket: &RouteSocket, index: u32, address: Ipv4Addr) -> io::R
     socket.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
+/// Removes an address. No error if the link does not have it.
 pub fn unset_address(socket: &RouteSocket, index: u32, address: Ipv4Addr) -> io::Result<()> {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;

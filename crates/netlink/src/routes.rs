@@ -36,6 +36,7 @@ fn message(range: Ipv4Net, kind: RouteType) -> RouteMessage {
     message
 }
 
+/// The IPv4 routes of the namespace of the socket.
 pub fn all(socket: &RouteSocket) -> io::Result<Vec<RouteEntry>> {
     let mut question = RouteMessage::default();
     question.header.address_family = AddressFamily::Inet;
@@ -64,6 +65,7 @@ pub fn claim(socket: &RouteSocket, block: Ipv4Net) -> io::Result<()> {
     socket.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
 }
 
+/// Removes the route that reserves a block. No error if there is none.
 pub fn give_back(socket: &RouteSocket, block: Ipv4Net) -> io::Result<()> {
     let message = message(block, RouteType::BlackHole);
     match socket.change(RouteNetlinkMessage::DelRoute(message), 0) {

@@ -26,6 +26,7 @@ struct SocketState {
 }
 
 impl RouteSocket {
+    /// A socket in the network namespace of the calling thread, which it keeps.
     pub fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;

@@ -15,6 +15,7 @@ pub struct AccountPermits {
 }
 
 impl AccountPermits {
+    /// `each` permits for every account.
     pub fn new(each: usize) -> Self {
         Self { each, accounts: Mutex::default() }
     }
@@ -51,6 +52,7 @@ pub struct SharedPermits {
 }
 
 impl SharedPermits {
+    /// `host` permits in all and `each` for every account; at least one of both.
     pub fn new(host: usize, each: usize) -> Self {
         Self { accounts: AccountPermits::new(each.max(1)), host: Arc::new(Semaphore::new(host.max(1))) }
     }

@@ -42,6 +42,7 @@ pub struct TurnPermit {
 }
 
 impl TurnPermits {
+    /// So many permits for all accounts; at least one.
     pub fn new(count: usize) -> Self {
         let state = PoolState { free: count.max(1), accounts: BTreeMap::new(), turns: Turns::default() };
         Self { shared: Arc::new(PermitPool { state: Mutex::new(state) }) }

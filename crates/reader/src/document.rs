@@ -43,6 +43,7 @@ pub enum ValueKind {
 }
 
 impl ValueKind {
+    /// By the first character, which is enough for a value that is valid JSON.
     pub fn of(value: &RawValue) -> Self {
         match value.get().trim_start().as_bytes().first() {
             Some(b'{') => Self::Object,
@@ -96,6 +97,7 @@ pub fn elements(value: &RawValue) -> Result<Entries<&RawValue>, RequestRefusal> 
     json.deserialize_seq(Elements).map_err(|error| not_json(&error))
 }
 
+/// The most elements of a list or members of an object.
 pub const fn most_entries() -> usize {
     ENTRIES_MAX
 }

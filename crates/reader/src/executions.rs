@@ -70,7 +70,7 @@ pub fn output_form(query: Option<&str>) -> Result<OutputForm, RequestRefusal> {
 }
 
 fn form(query: &FileQuery) -> Result<OutputForm, RequestRefusal> {
-    let line_ends = query.flag("lineEnds", false)?;
+    let line_ends = query.flag("lineEnds")?;
     match query.text("encoding", ENCODINGS)? {
         Some("base64") => Ok(OutputForm::Bytes),
         None | Some("text") if line_ends => Ok(OutputForm::LinesWithEnds),
@@ -83,7 +83,7 @@ fn form(query: &FileQuery) -> Result<OutputForm, RequestRefusal> {
 pub fn execution_query(query: Option<&str>) -> Result<ExecutionQuery, RequestRefusal> {
     let query: FileQuery = file_query(query)?;
     let after = query.text("after", OUTPUT_OFFSET)?.map(|text| output_offset(text, "after")).transpose()?;
-    let (close, auto_resume) = (query.flag("close", false)?, query.flag("autoResume", true)?);
+    let (close, auto_resume) = (query.flag("close")?, query.auto_resume()?);
     Ok(ExecutionQuery { after, close, auto_resume, form: form(&query)? })
 }
 

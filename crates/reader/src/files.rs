@@ -42,6 +42,7 @@ impl FileQuery {
         Ok(value.map(Vec::as_slice))
     }
 
+    /// The value of a parameter, if it is there. It must be UTF-8.
     pub fn text(&self, name: &str, allowed: &str) -> Result<Option<&str>, FieldFault> {
         let Some(value) = self.value(name)? else { return Ok(None) };
         let text = std::str::from_utf8(value);
@@ -87,11 +88,21 @@ impl FileQuery {
         Ok(path)
     }
 
-    pub fn flag(&self, name: &str, default: bool) -> Result<bool, RequestRefusal> {
+    /// A flag that is `false` by default.
+    pub fn flag(&self, name: &str) -> Result<bool, RequestRefusal> {
+        Ok(self.optional_flag(name)?.unwrap_or(false))
+    }
+
+    /// Whether the request resumes a paused sandbox, which is the default.
+    pub fn auto_resume(&self) -> Result<bool, RequestRefusal> {
+        Ok(self.optional_flag("autoResume")?.unwrap_or(true))
+    }
+
+    fn optional_flag(&self, name: &str) -> Result<Option<bool>, RequestRefusal> {
         match self.text(name, "true or false")? {
-            None => Ok(default),
-            Some("true") => Ok(true),
-            Some("false") => Ok(false),
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
             Some(other) => Err(FieldFault::new(name, quoted(other), "true or false").into()),
         }
     }
@@ -188,9 +199,9 @@ mod tests {
         let query =
             file_query(Some("path=%2Fa+b%ff%2B&recursive=true&mode=0755&x=1&x=2&limit=7&offset=3")).unwrap();
         assert_eq!(query.path("path").unwrap(), b"/a b\xff+");
-        assert!(query.flag("recursive", false).unwrap() && query.flag("other", true).unwrap());
+        assert!(query.flag("recursive").unwrap() && query.auto_resume().unwrap());
         assert_eq!((query.mode().unwrap(), query.page().unwrap()), (Some(0o755), (3, 7)));
-        assert!(query.flag("x", false).is_err());
+        assert!(query.flag("x").is_err());
         for bad in ["%", "%4", "%zz", "a=%g0"] {
             assert!(file_query(Some(bad)).is_err(), "{bad}");
         }
@@ -223,7 +234,7 @@ mod tests {
         for bad in ["limit=0", "limit=101", "limit=+1", "limit=", "offset=-1", "offset=9007199254740992"] {
             assert!(file_query(Some(bad)).unwrap().page().is_err(), "{bad}");
         }
-        assert!(file_query(Some("a=TRUE")).unwrap().flag("a", false).is_err());
+        assert!(file_query(Some("a=TRUE")).unwrap().flag("a").is_err());
         assert_eq!(file_query(None).unwrap().page().unwrap(), (0, 20));
     }
 

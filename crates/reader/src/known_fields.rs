@@ -49,6 +49,7 @@ struct Traced {
 }
 
 impl KnownFields {
+    /// The fields that this type reads, found when they are first needed.
     pub fn of<'de, T: Deserialize<'de>>() -> Self {
         Self { trace: trace::<'de, T>, traced: OnceCell::new() }
     }

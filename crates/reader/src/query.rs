@@ -16,7 +16,7 @@ pub fn list(query: Option<&str>) -> Result<ListQuery, RequestRefusal> {
 
 /// Whether the items of a list of sandboxes have more fields.
 pub fn details(query: Option<&str>) -> Result<bool, RequestRefusal> {
-    file_query(query)?.flag("details", false)
+    file_query(query)?.flag("details")
 }
 
 /// Parses the query of a list or a stream of events.

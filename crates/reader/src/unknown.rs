@@ -95,6 +95,7 @@ pub struct Parsed<T> {
 }
 
 impl<T> Parsed<T> {
+    /// Converts the content and keeps the notes.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Parsed<U> {
         Parsed { content: change(self.content), ignored: self.ignored }
     }
@@ -171,6 +172,7 @@ pub(crate) struct UnknownNames<'p> {
 }
 
 impl<'p> UnknownNames<'p> {
+    /// For an object with the fields `known`, in a body with the fields `everywhere`.
     pub const fn new(known: &'static [&'static str], everywhere: &'p KnownFields) -> Self {
         Self { known, everywhere, refused: None, others: Vec::new(), count: 0 }
     }
@@ -191,6 +193,7 @@ impl<'p> UnknownNames<'p> {
         }
     }
 
+    /// The number of unknown names, those that were not compared included.
     pub const fn count(&self) -> usize {
         self.count
     }

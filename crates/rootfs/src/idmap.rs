@@ -20,10 +20,15 @@ const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 pub struct Attributes(u64);
 
 impl Attributes {
+    /// As the mount is.
     pub const NONE: Self = Self(0);
+    /// Nothing can be written.
     pub const READ_ONLY: Self = Self(0x1);
+    /// Programs do not get the rights of their owners.
     pub const NO_SET_USER_ID: Self = Self(0x2);
+    /// Device files cannot be opened.
     pub const NO_DEVICES: Self = Self(0x4);
+    /// Nothing can be executed.
     pub const NO_EXECUTION: Self = Self(0x8);
 }
 

@@ -60,6 +60,7 @@ pub enum Hold {
     Stopped,
 }
 
+/// What the host can run out of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resource {
     Cpu,
@@ -116,12 +117,14 @@ impl Exhausted {
         )
     }
 
+    /// The limit for the error's body.
     pub fn limit(&self) -> ReachedLimit {
         ReachedLimit::set_by_operator(self.total, self.resource.capacity(), self.resource.key())
     }
 }
 
 impl Capacity {
+    /// The capacity of a host whose resources are promised several times over.
     pub fn new(host: Host, overcommit: Overcommit) -> Self {
         Self {
             cpu: times(host.cpu, overcommit.cpu),
@@ -296,20 +299,24 @@ impl TooManyExecutions {
         }
     }
 
+    /// The limit for the error's body.
     pub fn limit(&self) -> ReachedLimit {
         ReachedLimit::set_by_operator(self.limit.into(), self.kind.counts(), self.kind.key())
     }
 }
 
 impl Slots {
+    /// Slots of which none is taken.
     pub fn new(kind: SlotKind, limit: u32, queue_limit: u32) -> Self {
         Self { kind, limit, queue_limit, running: 0, queued: 0 }
     }
 
+    /// Commands that hold a slot.
     pub fn running(&self) -> u32 {
         self.running
     }
 
+    /// Commands that wait for a slot.
     pub fn queued(&self) -> u32 {
         self.queued
     }

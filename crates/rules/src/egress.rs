@@ -99,6 +99,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
+    /// `pool` has the addresses of the sandboxes; `opened` are ranges that the operator allows although they are not public.
     pub fn new(pool: Option<Ipv4Net>, opened: Vec<Ipv4Net>) -> Self {
         Self { pool, opened, closed: Vec::new() }
     }
@@ -114,14 +115,17 @@ impl Ranges {
         CLOSED.iter().map(|(range, _)| *range)
     }
 
+    /// The addresses of the sandboxes.
     pub fn pool(&self) -> Option<Ipv4Net> {
         self.pool
     }
 
+    /// The ranges that the operator allows, for the packet filter.
     pub fn opened(&self) -> &[Ipv4Net] {
         &self.opened
     }
 
+    /// The ranges that the operator closes, for the packet filter.
     pub fn closed_by_operator(&self) -> &[Ipv4Net] {
         &self.closed
     }
@@ -169,6 +173,7 @@ pub struct EgressRules {
 }
 
 impl EgressRules {
+    /// Prepares the names of a policy for lookups.
     pub fn new(policy: &EgressPolicy) -> Self {
         let (mut exact, mut below) = (HashSet::new(), HashSet::new());
         for entry in &policy.allow {
@@ -181,6 +186,7 @@ impl EgressRules {
         Self { default: policy.default, exact, below, networks: Networks::new(policy) }
     }
 
+    /// Whether names and addresses that the policy does not list are refused.
     pub fn is_strict(&self) -> bool {
         self.default == EgressDefault::Deny
     }

@@ -44,6 +44,7 @@ impl Captured {
 }
 
 impl CappedOutput {
+    /// Keeps at most `limit_bytes`, half of them from the end.
     pub fn new(limit_bytes: usize) -> Self {
         let tail_limit = limit_bytes / 2;
         let (head, tail) = (Blocks::new(limit_bytes - tail_limit), Blocks::new(tail_limit));
@@ -68,6 +69,7 @@ impl CappedOutput {
         memory_for(head, self.head.limit) + memory_for(tail, self.tail.limit)
     }
 
+    /// Adds output; what exceeds the limit is dropped from the middle.
     pub fn push(&mut self, chunk: &[u8]) {
         self.seen_bytes = self.seen_bytes.saturating_add(chunk.len() as u64);
         let rest = self.head.append(chunk);

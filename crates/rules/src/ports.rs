@@ -25,6 +25,7 @@ pub struct ExposeRequest {
     pub auto_resume: bool,
 }
 
+/// Checks a request to expose a port.
 pub fn expose_request(body: &ExposeBody) -> Result<ExposeRequest, ConfigError> {
     let port = integer("port", Some(body.port), PORT)?;
     let visibility = body.visibility.unwrap_or_default();
@@ -127,6 +128,7 @@ pub struct SignedToken {
 }
 
 impl SignedToken {
+    /// The token as clients send it.
     pub fn text(&self) -> String {
         let mut bytes = [0; TOKEN_BYTES];
         bytes[..8].copy_from_slice(&self.expires_at_ms.to_be_bytes());
@@ -134,6 +136,7 @@ impl SignedToken {
         format!("{TOKEN_PREFIX}{}", base32::encode(&bytes))
     }
 
+    /// `None` for what no token can be. Whether it is valid, the caller decides by its code and its time.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = base32::decode::<TOKEN_BYTES>(text.strip_prefix(TOKEN_PREFIX)?)?;
         let (expiry, mac) = bytes.split_first_chunk::<8>()?;

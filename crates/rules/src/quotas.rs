@@ -187,12 +187,14 @@ impl QuotaExceeded {
         format!("the account's quota of {quota} is exceeded: {used} used, {requested} requested; {remedy}")
     }
 
+    /// The limit for the error's body.
     pub fn limit(&self) -> ReachedLimit {
         ReachedLimit::set_by_operator(self.allowed, self.quota.counts(), self.key.clone())
     }
 }
 
 impl QuotaTable {
+    /// The quotas of an account: its own, or those of all others.
     pub fn of(&self, account: &str) -> &Quotas {
         self.accounts.get(account).unwrap_or(&self.default)
     }

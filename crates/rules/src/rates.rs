@@ -177,6 +177,7 @@ impl Charge {
 }
 
 impl SandboxCharge {
+    /// The limit that the request counts against, besides the one of all requests.
     pub const fn limit(self) -> Limit {
         match self {
             Self::Execute => Limit::Execute,

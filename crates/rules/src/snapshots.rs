@@ -39,6 +39,7 @@ pub struct SnapshotRequest {
     pub memory: bool,
 }
 
+/// Checks a request for a snapshot.
 pub fn snapshot_request(body: SnapshotBody, rules: &ConfigRules) -> Result<SnapshotRequest, ConfigError> {
     let name = body.name;
     if let Some(name) = &name {
@@ -86,6 +87,7 @@ impl ForkRequest {
     }
 }
 
+/// Checks a request for forks. Only a single one can have a name.
 pub fn fork_request(mut body: ForkBody, rules: &ConfigRules) -> Result<ForkRequest, ConfigError> {
     let range = FORK_COUNT.min..=FORK_COUNT.max;
     let Some(count) = u32::try_from(body.count).ok().filter(|count| range.contains(count)) else {

@@ -78,59 +78,73 @@ pub struct Committed {
 }
 
 impl Batch {
+    /// Without writes.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Creates or replaces a sandbox.
     pub fn put(self, record: SandboxRecord) -> Self {
         self.with(Write::PutSandbox(Box::new(record)))
     }
 
+    /// Removes a sandbox.
     pub fn delete(self, id: SandboxId) -> Self {
         self.with(Write::DeleteSandbox(id))
     }
 
+    /// Adds an event.
     pub fn event(self, event: NewEvent) -> Self {
         self.with(Write::AppendEvent(event))
     }
 
+    /// Stores the response to a request under its key.
     pub fn idempotency_record(self, record: IdempotencyRecord) -> Self {
         self.with(Write::PutIdempotencyRecord(Box::new(record)))
     }
 
+    /// Creates or replaces a snapshot.
     pub fn put_snapshot(self, record: SnapshotRecord) -> Self {
         self.with(Write::PutSnapshot(Box::new(record)))
     }
 
+    /// Removes a snapshot.
     pub fn delete_snapshot(self, id: SnapshotId) -> Self {
         self.with(Write::DeleteSnapshot(id))
     }
 
+    /// Creates or replaces a template.
     pub fn put_template(self, record: TemplateRecord) -> Self {
         self.with(Write::PutTemplate(Box::new(record)))
     }
 
+    /// Removes a template.
     pub fn delete_template(self, id: TemplateId) -> Self {
         self.with(Write::DeleteTemplate(id))
     }
 
+    /// Counts the begin of work that daemons may end during.
     pub fn put_begun_work(self, work: BegunWork) -> Self {
         self.with(Write::PutBegunWork(work))
     }
 
+    /// The work has ended, and so has its count.
     pub fn delete_begun_work(self, kind: &str, subject: &str) -> Self {
         self.with(Write::DeleteBegunWork { kind: kind.to_owned(), subject: subject.to_owned() })
     }
 
+    /// Adds any write.
     pub fn with(mut self, write: Write) -> Self {
         self.writes.push(write);
         self
     }
 
+    /// The writes in the order in which they take effect.
     pub fn writes(&self) -> &[Write] {
         &self.writes
     }
 
+    /// The writes in the order in which they take effect.
     pub fn into_writes(self) -> Vec<Write> {
         self.writes
     }

@@ -13,6 +13,7 @@ use api::SandboxId;
 pub struct StoreCause(Arc<dyn Error + Send + Sync>);
 
 impl StoreCause {
+    /// Takes any error, or its text.
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(Arc::from(cause.into()))
     }
@@ -41,6 +42,7 @@ impl Deref for StoreCause {
     }
 }
 
+/// Why records could not be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// A newer version of the record exists: there are two writers for one sandbox.
@@ -86,6 +88,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// An error of the system or of the database at a step.
     pub fn failed(step: &'static str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Failed { step, source: StoreCause::new(cause) }
     }

@@ -46,6 +46,7 @@ pub struct EventPage {
     pub order: EventOrder,
 }
 
+/// In which order a page lists events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EventOrder {
     #[default]

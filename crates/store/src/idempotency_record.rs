@@ -36,6 +36,7 @@ pub struct IdempotencyRecord {
 }
 
 impl IdempotencyRecord {
+    /// Whether the key may be used for another request.
     pub fn is_expired(&self, now: TimeMs) -> bool {
         self.expires_at <= now
     }

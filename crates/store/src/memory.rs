@@ -21,6 +21,7 @@ use crate::{
     StoredBytes, TemplateRecord, Topic, Write,
 };
 
+/// A store for tests, which can be told to fail. Clones share their records.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -82,6 +83,7 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
+    /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }

@@ -146,10 +146,12 @@ impl<R> BoundedTar<R> {
         Self { tar, bounds: Bounds(Rc::new(counts)) }
     }
 
+    /// The counts of this reader, which go on to change with it.
     pub fn bounds(&self) -> Bounds {
         self.bounds.clone()
     }
 
+    /// The reader below, without the bounds.
     pub fn into_inner(self) -> R {
         self.tar
     }

@@ -80,6 +80,7 @@ pub struct Counted<R> {
 }
 
 impl<R> Counted<R> {
+    /// The reader below.
     pub fn into_inner(self) -> R {
         self.inner
     }

@@ -183,6 +183,7 @@ pub enum CodeEvent {
 }
 
 impl CodeEvent {
+    /// The name of the event in the stream.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",

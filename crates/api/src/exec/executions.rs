@@ -33,6 +33,7 @@ impl ExecutionId {
         Self(PREFIX.chars().chain(opaque).collect())
     }
 
+    /// The id with its prefix, as in paths and bodies.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -88,8 +89,10 @@ pub enum ExecutionState {
 }
 
 impl ExecutionState {
+    /// Each state once.
     pub const ALL: &[Self] = &[Self::Running, Self::Exited, Self::Lost];
 
+    /// The text in bodies.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",

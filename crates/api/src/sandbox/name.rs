@@ -23,6 +23,7 @@ pub struct SandboxName(String);
 pub struct BadSandboxName;
 
 impl SandboxName {
+    /// The name as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -249,6 +249,7 @@ pub struct Pagination {
 }
 
 impl Pagination {
+    /// The page of a list with `total` items in all.
     pub fn new(total: u64, limit: u32, offset: u64) -> Self {
         let has_more = offset.saturating_add(u64::from(limit)) < total;
         Self { total, limit, offset, has_more }

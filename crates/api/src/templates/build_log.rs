@@ -12,8 +12,7 @@ macro_rules! log_events {
         }
 
         impl BuildEvent {
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-
+            /// The name of the event in the stream.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*

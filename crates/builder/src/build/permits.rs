@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, MutexGuard};
 /// Builds that may wait for their start commands, for each that may run steps.
 const STARTS_PER_STEP: usize = 4;
 
+/// Shared by all builds of the host.
 pub struct BuildPermits {
     /// Half of them for each account, so that none delays the builds of others.
     steps: SharedPermits,

@@ -10,7 +10,6 @@ use engine::{
     SandboxHandle, Template as Image, UserFileOp,
 };
 use rules::LineSplitter;
-use store::SnapshotRecord;
 
 use crate::context::Context;
 use crate::copy::CopyTarget;
@@ -47,6 +46,7 @@ impl<'a> StepSandbox<'a> {
         Ok(Self { engine, account: &template.account, id: status.record.id.clone(), log })
     }
 
+    /// The sandbox, for requests to the engine.
     pub fn handle(&self) -> SandboxHandle<'_> {
         self.engine.sandbox(self.account, &self.id)
     }
@@ -162,11 +162,6 @@ impl<'a> StepSandbox<'a> {
         let (above, name) = destination.rsplit_once('/').unwrap_or(("", destination));
         Ok((format!("{above}/"), Some(name.to_owned())))
     }
-
-    /// Takes a snapshot of the result.
-    pub async fn snapshot(&self, key: String, memory: bool) -> Result<Arc<SnapshotRecord>, EngineError> {
-        self.handle().snapshot_step(key, memory).await
-    }
 }
 
 /// Writes the output of a process into a log, line by line.
@@ -177,6 +172,7 @@ pub struct OutputLog<'a> {
 }
 
 impl<'a> OutputLog<'a> {
+    /// Output of one process: the next one gets another value, as this one has begun lines.
     pub fn new(log: &'a BuildLog) -> Self {
         Self { log, stdout: LineSplitter::new(), stderr: LineSplitter::new() }
     }

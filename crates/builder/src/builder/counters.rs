@@ -6,6 +6,7 @@ use api::TemplateState;
 
 use crate::template::Template;
 
+/// Written by builds, read for each scrape of the metrics.
 #[derive(Debug, Default)]
 pub struct Counters {
     ready: AtomicU64,
@@ -41,6 +42,7 @@ impl Counters {
         self.steps_run.fetch_add(steps.done.saturating_sub(steps.cached).into(), Ordering::Relaxed);
     }
 
+    /// The numbers at this moment.
     pub fn read(&self) -> BuildCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         BuildCounts {

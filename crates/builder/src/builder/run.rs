@@ -21,6 +21,7 @@ use crate::template::Template;
 use crate::template::files::context_of;
 
 impl Builder {
+    /// Starts the task of a build. It ends with the build, or is dropped when the daemon stops; the next daemon continues it.
     pub fn spawn(&self, entry: RegisteredTemplate, bases: &Arc<dyn Bases>) {
         let (builder, bases) = (self.clone(), Arc::clone(bases));
         self.shared.tasks.spawn(async move {
@@ -163,6 +164,7 @@ impl Builder {
         self.shared.registry.update(Arc::new(template.clone()));
     }
 
+    /// An event about a template, for the batch that commits its record.
     pub fn event(
         &self,
         template: &Template,

@@ -12,6 +12,7 @@ const VALID_MS: u64 = 3_600_000;
 /// Most contexts of an account. The oldest ones are dropped for another one.
 const MAX_PER_ACCOUNT: usize = 10;
 
+/// The contexts of all accounts; few, as an account has a bounded number.
 #[derive(Debug, Default)]
 pub struct Contexts(Mutex<Vec<WaitingContext>>);
 
@@ -59,6 +60,7 @@ impl Contexts {
         expires_at
     }
 
+    /// The context of an account that has not expired.
     pub fn find(&self, account: &str, id: &BuildContextId, now: TimeMs) -> Option<StoredContext> {
         let all = self.lock(now);
         let found = all.iter().find(|waiting| waiting.account == account && waiting.id == *id);

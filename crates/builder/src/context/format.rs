@@ -14,6 +14,7 @@ const SEARCHED_BYTES: u64 = 1 << 20;
 const MAGIC_AT: usize = 257;
 const MAGIC: &[u8] = b"ustar";
 
+/// How an archive is compressed. The agent unpacks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Plain,

@@ -24,6 +24,7 @@ pub struct ContextEntry<'a> {
     pub kind: EntryKind<'a>,
 }
 
+/// What an entry is, with its content or where that is in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind<'a> {
     Directory,

@@ -54,6 +54,7 @@ impl std::fmt::Debug for Spool {
 }
 
 impl Spool {
+    /// `largest_bytes` bounds one context, and some of them bound what an account writes at a time.
     pub fn new(dir: PathBuf, largest_bytes: u64, check_room: CheckRoom) -> Self {
         let uploads = Arc::new(Uploads::new(LARGEST_PER_ACCOUNT.saturating_mul(largest_bytes)));
         Self { dir, largest_bytes, uploads, readers: SharedPermits::new(READERS, 1), check_room }
@@ -117,10 +118,12 @@ impl SpoolFile {
         Ok(self.file.write_all(bytes)?)
     }
 
+    /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
+    /// Where the file is until it is dropped or stored.
     pub fn path(&self) -> PathBuf {
         self.file.path().to_owned()
     }

@@ -35,6 +35,7 @@ pub struct ContextUpload {
 }
 
 impl Uploads {
+    /// `allowed_bytes` bounds what the uploads of one account write at a time.
     pub fn new(allowed_bytes: u64) -> Self {
         Self { accounts: Mutex::default(), allowed_bytes }
     }

@@ -18,6 +18,7 @@ pub struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
+    /// The search of one copy. `is_stopped` is asked now and then.
     pub fn new(is_stopped: &'a dyn Fn() -> bool) -> Self {
         Self { effort: Effort::new(MAX_EFFORT), checked: MAX_EFFORT, is_stopped }
     }

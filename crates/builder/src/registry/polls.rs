@@ -8,6 +8,7 @@ use rules::BuildPolls;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+/// The time of the last poll, as those who cancel abandoned builds see it.
 #[derive(Debug)]
 pub struct Polls {
     since: Instant,
@@ -15,6 +16,7 @@ pub struct Polls {
 }
 
 impl Polls {
+    /// Of a build that nobody has asked for yet. Its time begins now.
     pub fn new() -> Self {
         Self { since: Instant::now(), state: watch::Sender::new(BuildPolls::default()) }
     }

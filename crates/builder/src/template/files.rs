@@ -18,6 +18,7 @@ pub fn context_of(dir: &Path, id: &TemplateId) -> PathBuf {
     dir.join(id.as_str()).join(CONTEXT)
 }
 
+/// The log of a template: for reading if its build is over, otherwise to be continued.
 pub fn log_of(dir: &Path, template: &Template) -> Result<BuildLog, BuilderError> {
     let path = dir.join(template.id.as_str()).join(LOG);
     if template.state.is_final() {

@@ -129,8 +129,9 @@ impl<'a> Unpacker<'a> {
             if n == 0 {
                 return Err(ImageFault::refused(format!("the archive ends within {}", show(last))));
             }
-            write(&mut file, &self.buffer[..n], sparse)
-                .map_err(ImageFault::io(format!("write {}", show(last))))?;
+            let bytes = &self.buffer[..n];
+            let written = if sparse { write_sparse(&mut file, bytes) } else { file.write_all(bytes) };
+            written.map_err(ImageFault::io(format!("write {}", show(last))))?;
             self.rules.budget.wrote(n as u64)?;
             left -= n as u64;
         }
@@ -146,8 +147,9 @@ impl<'a> Unpacker<'a> {
     }
 }
 
-fn write(file: &mut File, bytes: &[u8], sparse: bool) -> std::io::Result<()> {
-    if sparse && bytes.iter().all(|b| *b == 0) {
+/// Leaves a hole for zeros.
+fn write_sparse(file: &mut File, bytes: &[u8]) -> std::io::Result<()> {
+    if bytes.iter().all(|b| *b == 0) {
         let skip = i64::try_from(bytes.len()).map_err(std::io::Error::other)?;
         return file.seek(SeekFrom::Current(skip)).map(drop);
     }

@@ -57,6 +57,7 @@ impl Shortage {
         }
     }
 
+    /// The limit for the error's body.
     pub fn limit(&self) -> ReachedLimit {
         let (value, counts) = match *self {
             Self::Disk { needed_mb, .. } => {
@@ -82,6 +83,7 @@ impl Watermarks {
         Self { low: reserve_bytes, high: reserve_bytes.saturating_add(reserve_bytes / 2) }
     }
 
+    /// The pressure after a measurement. It falls only above a higher mark than it rises below, so that it does not flap.
     pub fn next(self, now: Pressure, free_bytes: u64) -> Pressure {
         match now {
             Pressure::None if free_bytes < self.low => Pressure::Low,
@@ -95,6 +97,7 @@ impl Watermarks {
         self.low / 10
     }
 
+    /// Whether so many free bytes are too few.
     pub const fn is_below(self, free_bytes: u64) -> bool {
         free_bytes < self.low
     }

@@ -60,6 +60,7 @@ pub struct IsolationRules {
 }
 
 impl IsolationRules {
+    /// The rules for sandboxes of an account without a snapshot below them.
     pub fn new(policy: &Arc<IsolationPolicy>, account: &str) -> Self {
         let own = policy.accounts.get(account).copied().unwrap_or_default();
         Self { policy: Arc::clone(policy), own, floor: Isolation::default() }
@@ -80,6 +81,7 @@ impl IsolationRules {
         self.at_least(isolation.max(of_images))
     }
 
+    /// What the host has and the operator allows, the weakest first.
     pub fn available(&self) -> &[Isolation] {
         &self.policy.available
     }
@@ -101,6 +103,7 @@ impl IsolationRules {
         special.unwrap_or(self.policy.default).max(self.minimum(image))
     }
 
+    /// The isolation of a new sandbox, or why the wanted one is refused.
     pub fn choose(&self, wanted: IsolationChoice, image: &str) -> Result<Isolation, ConfigError> {
         let Some(named) = wanted.named() else { return Ok(self.automatic(image)) };
         let minimum = self.minimum(image);

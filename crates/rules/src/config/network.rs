@@ -17,6 +17,7 @@ pub struct NetworkChange {
 }
 
 impl NetworkChange {
+    /// The policy after the change.
     pub fn of(self, policy: &NetworkPolicy) -> NetworkPolicy {
         let before = &policy.egress;
         NetworkPolicy {

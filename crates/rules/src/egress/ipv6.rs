@@ -17,6 +17,7 @@ pub enum Class {
 /// Of Amazon's metadata service.
 const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
+/// Which rules apply to an address.
 pub fn classify(address: Ipv6Addr) -> Class {
     if address == METADATA {
         return Class::Closed(Closed::Metadata);

@@ -28,6 +28,7 @@ pub struct Networks {
 }
 
 impl Networks {
+    /// The lists of a policy. Of texts that are no network, an allowed one is left out, and a denied one denies everything.
     pub fn new(policy: &EgressPolicy) -> Self {
         let allowed = || merged(policy.allow_networks.iter().filter_map(|entry| parse_network(entry)));
         // Entries are checked before they are stored. One that cannot be read must not open anything.
@@ -41,6 +42,7 @@ impl Networks {
         }
     }
 
+    /// Whether the policy has no lists, so that names alone decide.
     pub fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty()
     }

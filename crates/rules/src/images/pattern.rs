@@ -96,6 +96,7 @@ impl ImagePattern {
         Ok(Self { text: format!("{name}{suffix}"), name: pieces(&name), version })
     }
 
+    /// Whether the operator allows this image by the pattern.
     #[must_use]
     pub fn matches(&self, reference: &ImageReference) -> bool {
         let version = match (&self.version, reference.version()) {

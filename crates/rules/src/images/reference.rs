@@ -69,6 +69,7 @@ impl ImageReference {
         format!("{}/{}", self.registry, self.repository)
     }
 
+    /// The tag or the digest; a reference without one has the tag `latest`.
     #[must_use]
     pub fn version(&self) -> &ImageVersion {
         &self.version

@@ -16,8 +16,10 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// The weakest first.
     pub const ALL: [Self; 4] = [Self::Read, Self::Execute, Self::Write, Self::Admin];
 
+    /// The name in the API and in records of keys.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",

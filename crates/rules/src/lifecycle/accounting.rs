@@ -42,6 +42,7 @@ impl Accounting {
         self.finished_ms
     }
 
+    /// Whether time counts as running or as paused.
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -100,6 +101,7 @@ impl Accounting {
         }
     }
 
+    /// When the present pause began; `None` if the sandbox is not paused.
     pub fn paused_since(&self) -> Option<TimeMs> {
         match self.phase {
             Phase::Paused { since } => Some(since),

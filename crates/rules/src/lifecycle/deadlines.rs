@@ -83,6 +83,7 @@ pub enum Due {
     FreeMemory,
 }
 
+/// What happens to a sandbox by itself, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
     pub at: TimeMs,
@@ -90,6 +91,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
+    /// Whether its time has come.
     pub fn is_due(&self, now: TimeMs) -> bool {
         self.at <= now
     }

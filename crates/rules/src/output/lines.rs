@@ -44,6 +44,7 @@ pub struct LineSplitter {
 }
 
 impl LineSplitter {
+    /// Before the first byte of a stream.
     pub fn new() -> Self {
         Self::default()
     }

@@ -88,6 +88,7 @@ struct Tick {
 }
 
 impl Window {
+    /// A window in which nothing was counted. `limit` is a number per minute.
     pub fn new(of: Limit, limit: u32) -> Self {
         Self { of, limit, ticks: VecDeque::new(), counted: 0 }
     }

@@ -107,7 +107,7 @@ impl FileRequest {
     }
 
     async fn begin_as(&self, order: &FileOp) -> Result<FileOperation, ApiError> {
-        let auto_resume = self.query.flag("autoResume", true)?;
+        let auto_resume = self.query.auto_resume()?;
         let begun = self.service.engine.sandbox(&self.account, &self.id).file_op(auto_resume, order).await;
         begun.map_err(|error| self.fault(error))
     }

@@ -67,6 +67,7 @@ impl Texts {
         Ok(u32::try_from(position).unwrap_or(u32::MAX))
     }
 
+    /// The text that was added at this position. Panics if none was.
     pub fn get(&self, position: u32, bytes: usize) -> &str {
         let position = position as usize;
         let start = position % TEXT_PIECE;
@@ -102,6 +103,7 @@ impl Records {
         Ok(u32::try_from(self.len - 1).unwrap_or(u32::MAX))
     }
 
+    /// The record with this number. Panics if there is none.
     pub fn get(&self, at: u32) -> &EntryRecord {
         let at = at as usize;
         &self.pieces[at / RECORD_PIECE][at % RECORD_PIECE]
@@ -120,6 +122,7 @@ impl Records {
         self.hashes[piece][at] = hash;
     }
 
+    /// Frees the hashes, which are needed for the keys of steps only.
     pub fn forget_hashes(&mut self) {
         self.hashes = Vec::new();
     }

@@ -40,7 +40,7 @@ async fn delete(call: Call) -> Result<Json<api::FileDeleted>, ApiError> {
     let request =
         FileRequest::new(service, &caller, &parts.uri).await?.to("delete").in_run(&parts.headers)?;
     let order = |query: &reader::FileQuery| {
-        Ok(FileOp::Delete { path: query.path("path")?, recursive: query.flag("recursive", false)? })
+        Ok(FileOp::Delete { path: query.path("path")?, recursive: query.flag("recursive")? })
     };
     let begun = request.begin(order).await;
     let work = request.touched(begun)?;

@@ -44,7 +44,7 @@ async fn mkdir(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
     let request = FileRequest::new(service, &caller, &parts.uri).await?.to("mkdir").in_run(&parts.headers)?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);
-        Ok(FileOp::MakeDir { path, mode, recursive: query.flag("recursive", false)? })
+        Ok(FileOp::MakeDir { path, mode, recursive: query.flag("recursive")? })
     };
     let begun = request.begin(order).await;
     let work = request.touched(begun)?;

@@ -52,7 +52,7 @@ async fn relocate(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
     let request = FileRequest::new(service, &caller, &parts.uri).await?.to("move").in_run(&parts.headers)?;
     let order = |query: &reader::FileQuery| {
         let (from, to) = (query.named_path("from")?, query.named_path("to")?);
-        Ok(FileOp::Move { from, to, overwrite: query.flag("overwrite", false)? })
+        Ok(FileOp::Move { from, to, overwrite: query.flag("overwrite")? })
     };
     let begun = request.begin(order).await;
     let work = request.touched(begun)?;

@@ -37,7 +37,7 @@ async fn stat(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let request = FileRequest::new(service, &caller, &parts.uri).await?;
     let work = request
-        .begin(|query| Ok(FileOp::Stat { path: query.path("path")?, follow: query.flag("follow", false)? }))
+        .begin(|query| Ok(FileOp::Stat { path: query.path("path")?, follow: query.flag("follow")? }))
         .await?;
     let path = work.paths[0].clone();
     let info = work.info().await.map_err(|error| request.fault(error))?;

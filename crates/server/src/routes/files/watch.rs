@@ -62,8 +62,8 @@ async fn watch(call: Call) -> Result<Response, ApiError> {
     let Call { service, caller, request_id, parts, .. } = call;
     let request = FileRequest::new(service, &caller, &parts.uri).await?;
     let path = request.query.path("path")?;
-    let recursive = request.query.flag("recursive", false)?;
-    let auto_resume = request.query.flag("autoResume", true)?;
+    let recursive = request.query.flag("recursive")?;
+    let auto_resume = request.query.auto_resume()?;
     let sandbox = request.service.engine.sandbox(&request.account, &request.id);
     let begun = sandbox.watch_below_workdir(auto_resume, &path, recursive).await;
     let (watch, root) = begun.map_err(|error| match error {

@@ -47,7 +47,7 @@ async fn write(call: Call<Caller, RawBody>) -> Result<Json<api::FileEntry>, ApiE
     request.touched(upload::check(&parts.headers))?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.named_path("path")?, query.mode()?);
-        Ok(FileOp::Write { path, mode, parents: query.flag("parents", false)? })
+        Ok(FileOp::Write { path, mode, parents: query.flag("parents")? })
     };
     let begun = request.begin(order).await;
     let mut work = request.touched(begun)?;
