@@ -12,69 +12,50 @@ use serde_json::{Map, Value};
 use crate::bounds::RUN_ID_CHARS;
 use crate::{Pagination, SandboxId, Timestamp};
 
-/// Declares each event type once, with its variant and its name.
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Type of an event.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum EventKind {
-            $($(#[$doc])* #[serde(rename = $text)] $name,)*
-        }
-
-        impl EventKind {
-            /// In the order of the documentation.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-
-            /// The text in bodies and queries.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)*
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    SandboxCreated = "sandbox.created",
-    SandboxStarted = "sandbox.started",
-    SandboxPaused = "sandbox.paused",
-    /// An addition: in the specification a paused sandbox stays in memory.
-    SandboxHibernated = "sandbox.hibernated",
-    SandboxResumed = "sandbox.resumed",
-    SandboxTerminated = "sandbox.terminated",
-    /// An addition: in the specification a timeout does not change.
-    SandboxTimeoutChanged = "sandbox.timeout_changed",
-    SandboxError = "sandbox.error",
-    /// Additions: the specification has no snapshots.
-    SandboxRolledBack = "sandbox.rolled_back",
-    SandboxForked = "sandbox.forked",
-    SnapshotCreated = "snapshot.created",
-    SnapshotStored = "snapshot.stored",
-    SnapshotDeleted = "snapshot.deleted",
-    /// Additions: the specification has no templates.
-    TemplateReady = "template.ready",
-    TemplateFailed = "template.failed",
-    TemplateDeleted = "template.deleted",
-    ExecStarted = "exec.started",
-    ExecCompleted = "exec.completed",
-    ExecStreamed = "exec.streamed",
-    ExecError = "exec.error",
-    FileCreated = "file.created",
-    FileRead = "file.read",
-    FileDeleted = "file.deleted",
-    FileError = "file.error",
-    PortExposed = "port.exposed",
-    PortClosed = "port.closed",
-    /// An addition: the specification has no event types for the network.
-    NetworkChanged = "network.changed",
-    NetworkRefused = "network.refused",
-    AgentThinking = "agent.thinking",
-    AgentToolCall = "agent.tool_call",
-    AgentToolResult = "agent.tool_result",
-    AgentError = "agent.error",
-    CostRuntime = "cost.runtime",
-    CostLlm = "cost.llm",
+named! {
+    /// Type of an event.
+    #[derive(PartialOrd, Ord)]
+    EventKind by as_str {
+        SandboxCreated = "sandbox.created",
+        SandboxStarted = "sandbox.started",
+        SandboxPaused = "sandbox.paused",
+        /// An addition: in the specification a paused sandbox stays in memory.
+        SandboxHibernated = "sandbox.hibernated",
+        SandboxResumed = "sandbox.resumed",
+        SandboxTerminated = "sandbox.terminated",
+        /// An addition: in the specification a timeout does not change.
+        SandboxTimeoutChanged = "sandbox.timeout_changed",
+        SandboxError = "sandbox.error",
+        /// Additions: the specification has no snapshots.
+        SandboxRolledBack = "sandbox.rolled_back",
+        SandboxForked = "sandbox.forked",
+        SnapshotCreated = "snapshot.created",
+        SnapshotStored = "snapshot.stored",
+        SnapshotDeleted = "snapshot.deleted",
+        /// Additions: the specification has no templates.
+        TemplateReady = "template.ready",
+        TemplateFailed = "template.failed",
+        TemplateDeleted = "template.deleted",
+        ExecStarted = "exec.started",
+        ExecCompleted = "exec.completed",
+        ExecStreamed = "exec.streamed",
+        ExecError = "exec.error",
+        FileCreated = "file.created",
+        FileRead = "file.read",
+        FileDeleted = "file.deleted",
+        FileError = "file.error",
+        PortExposed = "port.exposed",
+        PortClosed = "port.closed",
+        /// An addition: the specification has no event types for the network.
+        NetworkChanged = "network.changed",
+        NetworkRefused = "network.refused",
+        AgentThinking = "agent.thinking",
+        AgentToolCall = "agent.tool_call",
+        AgentToolResult = "agent.tool_result",
+        AgentError = "agent.error",
+        CostRuntime = "cost.runtime",
+        CostLlm = "cost.llm",
+    }
 }
 
 /// The text is not an event type.
@@ -109,12 +90,6 @@ impl FromStr for EventKind {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == text).ok_or(UnknownEventKind)
-    }
-}
-
-impl fmt::Display for EventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -4,7 +4,6 @@ pub mod code;
 pub mod executions;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -129,36 +128,15 @@ pub struct ExecuteRequest {
     pub user: Option<String>,
 }
 
-/// Why a command was killed. `timeout`: its `timeoutMs` passed. `oom`: memory ran out. `terminated`: its sandbox was terminated.
-/// `signal`: another signal killed it, or the program of which bash reports the exit code 137 or 143.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum EndReason {
-    Timeout,
-    Oom,
-    Terminated,
-    Signal,
-}
-
-impl EndReason {
-    /// All reasons, for the schema of the OpenAPI document.
-    pub const ALL: &[Self] = &[Self::Timeout, Self::Oom, Self::Terminated, Self::Signal];
-
-    /// The text in bodies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Oom => "oom",
-            Self::Terminated => "terminated",
-            Self::Signal => "signal",
-        }
-    }
-}
-
-impl fmt::Display for EndReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+named! {
+    /// Why a command was killed. `timeout`: its `timeoutMs` passed. `oom`: memory ran out. `terminated`: its sandbox was terminated.
+    /// `signal`: another signal killed it, or the program of which bash reports the exit code 137 or 143.
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    EndReason by as_str {
+        Timeout = "timeout",
+        Oom = "oom",
+        Terminated = "terminated",
+        Signal = "signal",
     }
 }
 
@@ -224,29 +202,17 @@ pub struct ExecutionResult {
     pub encoding: OutputEncoding,
 }
 
-/// The events of an output stream, by message name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamEvent {
-    Stdout,
-    Stderr,
-    /// Output was dropped.
-    Dropped,
-    /// The end of the command; the data is a [`Done`].
-    Done,
-    /// The end of the stream; the data is an error object.
-    Error,
-}
-
-impl StreamEvent {
-    /// The name of the event in the stream.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-            Self::Dropped => "dropped",
-            Self::Done => "done",
-            Self::Error => "error",
-        }
+named! {
+    /// The events of an output stream, by message name.
+    StreamEvent by as_str {
+        Stdout = "stdout",
+        Stderr = "stderr",
+        /// Output was dropped.
+        Dropped = "dropped",
+        /// The end of the command; the data is a [`Done`].
+        Done = "done",
+        /// The end of the stream; the data is an error object.
+        Error = "error",
     }
 }
 

@@ -1,28 +1,17 @@
 //! Images on the host and the progress of pulls (an addition to the specification).
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::{Pagination, Timestamp};
 
-/// State of an image: `ready` for creates, or `pulling`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum ImageStatus {
-    /// On the host.
-    Ready,
-    /// Being pulled.
-    Pulling,
-}
-
-impl fmt::Display for ImageStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ready => "ready",
-            Self::Pulling => "pulling",
-        })
+named! {
+    /// State of an image: `ready` for creates, or `pulling`.
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    ImageStatus by name {
+        /// On the host.
+        Ready = "ready",
+        /// Being pulled.
+        Pulling = "pulling",
     }
 }
 

@@ -3,6 +3,9 @@
 //! Used by server, client and engine. No decisions, no clock, no I/O. With the feature `openapi` every type of a body has a
 //! schema.
 
+#[macro_use]
+mod named;
+
 pub mod bounds;
 mod error;
 mod events;

@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Integer, Timestamp};
 
-/// Who can access an exposed port: `private`, with a key of the account or a token; `public`, anyone who knows the URL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum PortVisibility {
-    /// Requests with a key of the account that has the scope `execute`, or with a token.
-    #[default]
-    Private,
-    /// Anyone who knows the URL.
-    Public,
+named! {
+    /// Who can access an exposed port: `private`, with a key of the account or a token; `public`, anyone who knows the URL.
+    #[derive(Default)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    PortVisibility by as_str {
+        /// Requests with a key of the account that has the scope `execute`, or with a token.
+        #[default]
+        Private = "private",
+        /// Anyone who knows the URL.
+        Public = "public",
+    }
 }
 
 /// The text is not a visibility.
@@ -24,27 +25,11 @@ pub enum PortVisibility {
 #[error("not a visibility of a port")]
 pub struct UnknownVisibility;
 
-impl PortVisibility {
-    /// The name in bodies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Private => "private",
-            Self::Public => "public",
-        }
-    }
-}
-
-impl fmt::Display for PortVisibility {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl FromStr for PortVisibility {
     type Err = UnknownVisibility;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Private, Self::Public].into_iter().find(|it| it.as_str() == text).ok_or(UnknownVisibility)
+        Self::ALL.into_iter().find(|it| it.as_str() == text).ok_or(UnknownVisibility)
     }
 }
 

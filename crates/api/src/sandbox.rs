@@ -6,31 +6,19 @@ pub mod pause;
 pub mod views;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::NAME_KEY;
 
-/// State of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum SandboxState {
-    Creating,
-    Running,
-    Paused,
-    Terminated,
-}
-
-impl fmt::Display for SandboxState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Creating => "creating",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Terminated => "terminated",
-        })
+named! {
+    /// State of a sandbox.
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    SandboxState by name {
+        Creating = "creating",
+        Running = "running",
+        Paused = "paused",
+        Terminated = "terminated",
     }
 }
 
@@ -44,34 +32,16 @@ pub enum OnTimeout {
     Pause,
 }
 
-/// What separates a sandbox from the host, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Isolation {
-    /// Namespaces, cgroups and a filter of system calls. The host's kernel serves the remaining calls.
-    #[default]
-    Container,
-    /// gVisor: a kernel in user space serves the system calls.
-    Gvisor,
-}
-
-impl Isolation {
-    /// The weakest first.
-    pub const ALL: [Self; 2] = [Self::Container, Self::Gvisor];
-
-    /// The text in bodies and in the configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Container => "container",
-            Self::Gvisor => "gvisor",
-        }
-    }
-}
-
-impl fmt::Display for Isolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+named! {
+    /// What separates a sandbox from the host, weakest first.
+    #[derive(PartialOrd, Ord, Default)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    Isolation by name {
+        /// Namespaces, cgroups and a filter of system calls. The host's kernel serves the remaining calls.
+        #[default]
+        Container = "container",
+        /// gVisor: a kernel in user space serves the system calls.
+        Gvisor = "gvisor",
     }
 }
 

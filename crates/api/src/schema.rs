@@ -279,7 +279,10 @@ fn constant(value: Value, description: &str) -> RefOr<Schema> {
 }
 
 pub(crate) fn always() -> RefOr<Schema> {
-    constant(Value::Bool(true), "`true`: the response is sent immediately, and the command continues without its client.")
+    constant(
+        Value::Bool(true),
+        "`true`: the response is sent immediately, and the command continues without its client.",
+    )
 }
 
 pub(crate) fn never() -> RefOr<Schema> {

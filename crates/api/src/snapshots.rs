@@ -1,53 +1,34 @@
 //! Snapshots of sandboxes, and the requests that use them (docs/snapshots.md).
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Integer, Isolation, Pagination, SandboxId, SandboxView, SnapshotId, Timestamp};
 
-/// State of a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum SnapshotState {
-    /// It is stored, and sandboxes can be created from it.
-    Ready,
-}
-
-impl fmt::Display for SnapshotState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ready => "ready",
-        })
+named! {
+    /// State of a snapshot.
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    SnapshotState by name {
+        /// It is stored, and sandboxes can be created from it.
+        Ready = "ready",
     }
 }
 
-/// Where the files of a snapshot are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum SnapshotStorage {
-    /// On the host of the service. It has no object store, or the snapshot belongs to a template.
-    #[default]
-    Local,
-    /// On the host; the copy in the object store is not complete yet.
-    Uploading,
-    /// On the host and in the object store.
-    Stored,
-    /// In the object store. The next use copies it to the host.
-    Remote,
-}
-
-impl fmt::Display for SnapshotStorage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Local => "local",
-            Self::Uploading => "uploading",
-            Self::Stored => "stored",
-            Self::Remote => "remote",
-        })
+named! {
+    /// Where the files of a snapshot are.
+    #[derive(Default)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    SnapshotStorage by name {
+        /// On the host of the service. It has no object store, or the snapshot belongs to a template.
+        #[default]
+        Local = "local",
+        /// On the host; the copy in the object store is not complete yet.
+        Uploading = "uploading",
+        /// On the host and in the object store.
+        Stored = "stored",
+        /// In the object store. The next use copies it to the host.
+        Remote = "remote",
     }
 }
 

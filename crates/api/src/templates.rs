@@ -3,7 +3,6 @@
 pub mod build_log;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,44 +11,24 @@ use crate::{
     TemplateId, Timestamp,
 };
 
-/// State of a template.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum TemplateState {
-    /// Its build waits for other builds.
-    Queued,
-    Building,
-    /// Sandboxes can be created from it.
-    Ready,
-    Failed,
-    Cancelled,
+named! {
+    /// State of a template.
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    TemplateState by name {
+        /// Its build waits for other builds.
+        Queued = "queued",
+        Building = "building",
+        /// Sandboxes can be created from it.
+        Ready = "ready",
+        Failed = "failed",
+        Cancelled = "cancelled",
+    }
 }
 
 impl TemplateState {
-    /// In the order in which a template can have them.
-    pub const ALL: [Self; 5] = [Self::Queued, Self::Building, Self::Ready, Self::Failed, Self::Cancelled];
-
-    /// The text in bodies and queries.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Building => "building",
-            Self::Ready => "ready",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     /// Whether its build is over.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Ready | Self::Failed | Self::Cancelled)
-    }
-}
-
-impl fmt::Display for TemplateState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -167,31 +167,19 @@ pub struct CodeText {
     pub text: String,
 }
 
-/// The events of a stream of code, by message name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CodeEvent {
-    /// The data is a [`CodeText`].
-    Stdout,
-    /// The data is a [`CodeText`].
-    Stderr,
-    /// The data is a [`CodeResult`].
-    Result,
-    /// The data is a [`CodeException`].
-    Exception,
-    /// The end of the code; the data is a [`CodeDone`].
-    Done,
-}
-
-impl CodeEvent {
-    /// The name of the event in the stream.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-            Self::Result => "result",
-            Self::Exception => "exception",
-            Self::Done => "done",
-        }
+named! {
+    /// The events of a stream of code, by message name.
+    CodeEvent by as_str {
+        /// The data is a [`CodeText`].
+        Stdout = "stdout",
+        /// The data is a [`CodeText`].
+        Stderr = "stderr",
+        /// The data is a [`CodeResult`].
+        Result = "result",
+        /// The data is a [`CodeException`].
+        Exception = "exception",
+        /// The end of the code; the data is a [`CodeDone`].
+        Done = "done",
     }
 }
 

@@ -76,35 +76,15 @@ impl fmt::Debug for ExecutionId {
     }
 }
 
-/// State of an execution. `lost`: its processes ended with those of the sandbox, so its result is unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum ExecutionState {
-    Running,
-    /// It ended, was killed, or could not start.
-    Exited,
-    /// Its processes ended with those of the sandbox. The result is unknown.
-    Lost,
-}
-
-impl ExecutionState {
-    /// Each state once.
-    pub const ALL: &[Self] = &[Self::Running, Self::Exited, Self::Lost];
-
-    /// The text in bodies.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Exited => "exited",
-            Self::Lost => "lost",
-        }
-    }
-}
-
-impl fmt::Display for ExecutionState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+named! {
+    /// State of an execution. `lost`: its processes ended with those of the sandbox, so its result is unknown.
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    ExecutionState by as_str {
+        Running = "running",
+        /// It ended, was killed, or could not start.
+        Exited = "exited",
+        /// Its processes ended with those of the sandbox. The result is unknown.
+        Lost = "lost",
     }
 }
 

@@ -2,38 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Declares each event of a build log once, with its variant and its name.
-macro_rules! log_events {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Type of an event in the log of a build.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-        pub enum BuildEvent {
-            $($(#[$doc])* #[serde(rename = $text)] $name,)*
-        }
-
-        impl BuildEvent {
-            /// The name of the event in the stream.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)*
-                }
-            }
-        }
-    };
-}
-
-log_events! {
-    /// A step begins, or its result comes from the cache: [`BuildStep`].
-    Step = "step",
-    /// A line of output.
-    Stdout = "stdout",
-    Stderr = "stderr",
-    /// A remark of the builder.
-    Note = "note",
-    /// The last event: the template.
-    Done = "done",
-    /// The last event of a stream that ends early: an error.
-    Error = "error",
+named! {
+    /// Type of an event in the log of a build.
+    BuildEvent by as_str {
+        /// A step begins, or its result comes from the cache: [`BuildStep`].
+        Step = "step",
+        /// A line of output.
+        Stdout = "stdout",
+        Stderr = "stderr",
+        /// A remark of the builder.
+        Note = "note",
+        /// The last event: the template.
+        Done = "done",
+        /// The last event of a stream that ends early: an error.
+        Error = "error",
+    }
 }
 
 /// The data of a [`BuildEvent::Step`].
