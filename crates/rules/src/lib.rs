@@ -50,7 +50,7 @@ pub use egress::{
 };
 pub use events::{BadRunHeader, EventQuery, SHOWN_COMMAND_BYTES, event_query, run_header, shown_command};
 pub use execution::code::{code_context, code_request, is_context_id};
-pub use execution::detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
+pub use execution::detached::{DetachedCommand, detached_command, terminal_command};
 pub use execution::environment::environment;
 pub use execution::outcome::{
     CommandOutcome, EndCause, Ended, NeverStarted, ObservedCommand, OutOfMemory, ended_outcome, outcome,

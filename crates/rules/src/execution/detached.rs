@@ -50,11 +50,6 @@ pub fn terminal_command(body: TerminalBody, rules: &ExecuteRules) -> Result<Deta
     Ok(DetachedCommand { terminal: Some(size), ..detached_command(body, rules)? })
 }
 
-/// Whether a terminal may have this size.
-pub fn is_terminal_size(size: TerminalSize) -> bool {
-    (COLS.min..=COLS.max).contains(&size.cols) && (ROWS.min..=ROWS.max).contains(&size.rows)
-}
-
 fn timeout(given: Option<Integer>) -> Result<Option<u64>, ConfigError> {
     let range = Range { min: 1, max: DETACHED_TIMEOUT_MS_MAX, default: DETACHED_TIMEOUT_MS_MAX };
     given.map(|given| integer("timeoutMs", Some(given), range)).transpose()
@@ -118,8 +113,6 @@ mod tests {
             let refusal = open(cols, rows).unwrap_err();
             assert!(matches!(refusal, ExecuteRefusal::Invalid(error) if error.field == field));
         }
-        assert!(is_terminal_size(TerminalSize { cols: 1, rows: 1 }));
-        assert!(!is_terminal_size(TerminalSize { cols: 80, rows: 0 }));
         let long = TerminalBody { command: Some("x".repeat(65_537)), ..TerminalBody::default() };
         assert!(matches!(terminal_command(long, &rules), Err(ExecuteRefusal::CommandTooLong { .. })));
     }
