@@ -28,7 +28,7 @@ use crate::context::{Context, Hashes};
 use crate::error::{BuildError, Ended};
 use crate::interruptible::interruptible;
 use crate::log::BuildLog;
-use crate::template::{StartCommand, Template, TemplateSettings};
+use crate::template::{StartCommand, Template};
 
 /// What a build needs.
 pub struct Build<'a> {
@@ -107,9 +107,7 @@ impl Build<'_> {
                 found.map_err(|error| Ended::Failed(error.in_line(base.line)))
             };
             let found = self.unless_stopped(found).await?;
-            let config = &mut template.content.config;
-            config.isolation = config.isolation.max(found.isolation);
-            config.resources.disk_mb = config.resources.disk_mb.max(found.disk_mb);
+            found.raise(&mut template.content.config);
             bases.insert(base.name, found);
         }
         Ok(bases)
@@ -140,12 +138,7 @@ impl Build<'_> {
                 std::mem::take(&mut plan.notes),
             );
             let steps = keyed_steps(plan, line, &roots, &context, &|| stopped.is_cancelled())?;
-            Ok((
-                steps,
-                TemplateSettings::from(settings),
-                (unused_args, notes),
-                Arc::new(context.without_hashes()),
-            ))
+            Ok((steps, settings, (unused_args, notes), Arc::new(context.without_hashes())))
         });
         let (steps, settings, (unused_args, notes), context) = plan.await?;
         for name in &unused_args {
@@ -327,7 +320,7 @@ impl Build<'_> {
         permit: &mut BuildPermit<'_>,
     ) -> Result<(), Ended> {
         let settings = template.content.settings.clone();
-        let key = keys::of_start(parent, &settings.shell(&start.command), start.ready.as_deref());
+        let key = keys::of_start(parent, &settings.shell_command(&start.command), start.ready.as_deref());
         let cached = Some(&key).filter(|_| !template.content.no_cache);
         let cached = cached.and_then(|key| self.engine.find_step(&template.account, key));
         let steps = template.content.steps;

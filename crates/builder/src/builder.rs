@@ -286,7 +286,9 @@ impl Builder {
         let missing = || BuilderError::NotFound { id: template.id.to_string() };
         let snapshot = template.result().ok_or_else(missing)?;
         let image = self.shared.engine.step_template(&template.account, snapshot)?;
-        Ok(Image { name: template.id.to_string(), env: template.content.settings.variables(), ..image })
+        let env =
+            template.content.settings.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Ok(Image { name: template.id.to_string(), env, ..image })
     }
 
     /// The smallest disk and memory, and the weakest isolation, of sandboxes from a ready template.

@@ -225,3 +225,6 @@ impl Registry {
         Ok(versions.max().unwrap_or(0).saturating_add(1))
     }
 }
+
+#[cfg(test)]
+mod tests;

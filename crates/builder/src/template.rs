@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{SandboxConfig, SnapshotId, TemplateError, TemplateId, TemplateState, TemplateSteps};
-use dockerfile::{BuildArgs, ImageSettings, Run};
+use dockerfile::{BuildArgs, ImageSettings};
 use engine::PendingIdempotencyRecord;
 use rules::TimeMs;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,6 @@ use store::TemplateRecord;
 
 use crate::context::spool::StoredContext;
 
-const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 /// The tag of versions that were built without one.
 pub const DEFAULT_TAG: &str = "default";
 
@@ -121,7 +120,7 @@ pub struct TemplateContent {
     pub size_bytes: u64,
     /// Of the result.
     #[serde(default)]
-    pub settings: TemplateSettings,
+    pub settings: ImageSettings,
     /// Whether the result has the processes of the start command.
     #[serde(default)]
     pub memory: bool,
@@ -134,57 +133,6 @@ pub struct TemplateContent {
     /// versions.
     #[serde(default)]
     pub request: Option<String>,
-}
-
-/// The settings that sandboxes from a template begin with.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TemplateSettings {
-    pub env: Vec<(String, String)>,
-    pub workdir: Option<String>,
-    pub user: Option<String>,
-    pub cmd: Option<Vec<String>>,
-    pub entrypoint: Option<Vec<String>>,
-    pub exposed: Vec<String>,
-    pub labels: BTreeMap<String, String>,
-    #[serde(default)]
-    pub shell: Option<Vec<String>>,
-    #[serde(default)]
-    pub on_build: Vec<String>,
-}
-
-impl From<ImageSettings> for TemplateSettings {
-    fn from(settings: ImageSettings) -> Self {
-        let ImageSettings { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build } =
-            settings;
-        let exposed = exposed.into_iter().collect();
-        Self { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build }
-    }
-}
-
-impl From<TemplateSettings> for ImageSettings {
-    fn from(settings: TemplateSettings) -> Self {
-        let TemplateSettings { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build } =
-            settings;
-        let exposed = exposed.into_iter().collect();
-        Self { env, workdir, user, cmd, entrypoint, exposed, labels, shell, on_build }
-    }
-}
-
-impl TemplateSettings {
-    /// A shell command with these settings.
-    pub fn shell(&self, command: &str) -> Run {
-        Run {
-            argv: SHELL.iter().map(|word| (*word).to_owned()).chain([command.to_owned()]).collect(),
-            env: Arc::new(self.env.iter().cloned().collect()),
-            workdir: self.workdir.clone().unwrap_or_else(|| "/".to_owned()),
-            user: self.user.clone(),
-        }
-    }
-
-    /// `NAME=value`.
-    pub fn variables(&self) -> Vec<String> {
-        self.env.iter().map(|(name, value)| format!("{name}={value}")).collect()
-    }
 }
 
 impl Template {
@@ -218,7 +166,7 @@ impl Template {
                 base,
                 steps: TemplateSteps::default(),
                 size_bytes: 0,
-                settings: TemplateSettings::default(),
+                settings: ImageSettings::default(),
                 memory: false,
                 error: None,
                 tags: new.all_tags(),
@@ -268,3 +216,6 @@ impl Template {
 
 /// A template as others share it.
 pub type SharedTemplate = Arc<Template>;
+
+#[cfg(test)]
+pub mod tests;

@@ -5,6 +5,8 @@ mod planner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::arguments::{PREDEFINED, global_variables};
 use crate::notes::{Note, notes};
 use crate::read::{Dockerfile, InstructionKind};
@@ -12,8 +14,10 @@ use crate::stages::needed;
 use crate::{BuildArgs, DockerfileError};
 use planner::Planner;
 
-/// What an image says of the processes in it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+const SHELL: [&str; 2] = ["/bin/sh", "-c"];
+
+/// What an image says of the processes in it. Templates have it in their records: additions need defaults.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageSettings {
     /// In the order of their definition; names are unique.
     pub env: Vec<(String, String)>,
@@ -27,9 +31,23 @@ pub struct ImageSettings {
     pub exposed: BTreeSet<String>,
     pub labels: BTreeMap<String, String>,
     /// Of `SHELL`; `None` for `/bin/sh -c`.
+    #[serde(default)]
     pub shell: Option<Vec<String>>,
     /// Instructions of `ONBUILD`, which builds upon the image begin with.
+    #[serde(default)]
     pub on_build: Vec<String>,
+}
+
+impl ImageSettings {
+    /// A command for `/bin/sh` with these settings.
+    pub fn shell_command(&self, command: &str) -> Run {
+        Run {
+            argv: SHELL.into_iter().chain([command]).map(str::to_owned).collect(),
+            env: Arc::new(self.env.iter().cloned().collect()),
+            workdir: self.workdir.clone().unwrap_or_else(|| "/".to_owned()),
+            user: self.user.clone(),
+        }
+    }
 }
 
 /// The steps of a build.

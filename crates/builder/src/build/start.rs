@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dockerfile::Run;
+use dockerfile::{ImageSettings, Run};
 use engine::{EngineError, ProcessEnd, ProcessEvent, SandboxHandle};
 use rules::{AfterFailedCheck, FailedChecks};
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use crate::build::last_output::LastOutput;
 use crate::build::step::{OutputLog, request};
 use crate::error::{BuildError, Ended};
 use crate::log::BuildLog;
-use crate::template::{StartCommand, TemplateSettings};
+use crate::template::StartCommand;
 
 /// The tag of the process of the start command.
 const TAG: &str = "start";
@@ -24,11 +24,11 @@ const SETTLES: Duration = Duration::from_millis(500);
 /// Starts the command, and returns when it is ready. It keeps running.
 pub async fn start(
     sandbox: SandboxHandle<'_>,
-    settings: &TemplateSettings,
+    settings: &ImageSettings,
     start: &StartCommand,
     log: Option<&BuildLog>,
 ) -> Result<(), Ended> {
-    let command = settings.shell(&start.command);
+    let command = settings.shell_command(&start.command);
     let mut process = sandbox.start_process(request(&command, Some(TAG), None)).await?;
     let ready = async {
         match &start.ready {
@@ -70,11 +70,11 @@ pub async fn start(
 /// Repeats the check until it succeeds. The log and the error have the reason why it does not.
 async fn wait_until(
     sandbox: SandboxHandle<'_>,
-    settings: &TemplateSettings,
+    settings: &ImageSettings,
     (start, check): (&StartCommand, &str),
     log: Option<&BuildLog>,
 ) -> Result<(), Ended> {
-    let (check, begin) = (settings.shell(check), Instant::now());
+    let (check, begin) = (settings.shell_command(check), Instant::now());
     let deadline = begin + Duration::from_millis(start.timeout_ms);
     let (mut checks, mut last) = (FailedChecks::default(), None::<String>);
     loop {

@@ -96,19 +96,7 @@ impl<'a> StepSandbox<'a> {
 
     /// Runs a command to its end.
     async fn run(&self, run: &Run) -> Result<(), Ended> {
-        match self.process(run, None).await? {
-            ProcessEnd::Exited(0) => Ok(()),
-            ProcessEnd::Exited(code) => {
-                Err(BuildError::new(format!("the command exited with code {code}")).into())
-            }
-            ProcessEnd::Signalled(signal) => {
-                Err(BuildError::new(format!("the command was ended by {signal}")).into())
-            }
-            ProcessEnd::TimedOut => Err(BuildError::new("the command ran too long").into()),
-            ProcessEnd::Lost(why) => {
-                Err(BuildError::new(format!("the result of the command is unknown: {why}")).into())
-            }
-        }
+        Ok(step_result(self.process(run, None).await?)?)
     }
 
     /// Runs a process, writes its output into the log, and returns its end.
@@ -144,24 +132,45 @@ impl<'a> StepSandbox<'a> {
 
     /// The directory that the files go into, and the name of a single file if it gets another one.
     async fn destination(&self, copy: &Copy, target: CopyTarget) -> Result<(String, Option<String>), Ended> {
-        let destination = copy.destination.trim_end_matches('/');
-        let directory = || (format!("{destination}/"), None);
-        if target == CopyTarget::Directory || copy.destination.ends_with('/') || destination.is_empty() {
-            return Ok(directory());
+        let path = copy.destination.trim_end_matches('/');
+        if is_directory_by_name(&copy.destination, target) || self.is_directory(path).await? {
+            return Ok((format!("{path}/"), None));
         }
-        let op = FileOp::Stat { path: destination.as_bytes().to_vec(), follow: true };
-        let found = match self.handle().file_op(true, &op).await {
-            Ok(stat) => stat.info().await,
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok(info) if info.kind == FileKind::Directory => return Ok(directory()),
-            Ok(_) | Err(EngineError::File(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let (above, name) = destination.rsplit_once('/').unwrap_or(("", destination));
-        Ok((format!("{above}/"), Some(name.to_owned())))
+        let (above, name) = directory_and_name(path);
+        Ok((above, Some(name)))
     }
+
+    async fn is_directory(&self, path: &str) -> Result<bool, EngineError> {
+        let op = FileOp::Stat { path: path.as_bytes().to_vec(), follow: true };
+        let found = async { self.handle().file_op(true, &op).await?.info().await };
+        match found.await {
+            Ok(info) => Ok(info.kind == FileKind::Directory),
+            Err(EngineError::File(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether files go into a directory, whatever the sandbox has there.
+fn is_directory_by_name(destination: &str, target: CopyTarget) -> bool {
+    target == CopyTarget::Directory || destination.is_empty() || destination.ends_with('/')
+}
+
+/// Where a single file goes that gets the name of its destination.
+fn directory_and_name(path: &str) -> (String, String) {
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    (format!("{above}/"), name.to_owned())
+}
+
+/// What the end of a command is to its step.
+fn step_result(end: ProcessEnd) -> Result<(), BuildError> {
+    Err(BuildError::new(match end {
+        ProcessEnd::Exited(0) => return Ok(()),
+        ProcessEnd::Exited(code) => format!("the command exited with code {code}"),
+        ProcessEnd::Signalled(signal) => format!("the command was ended by {signal}"),
+        ProcessEnd::TimedOut => "the command ran too long".to_owned(),
+        ProcessEnd::Lost(why) => format!("the result of the command is unknown: {why}"),
+    }))
 }
 
 /// Writes the output of a process into a log, line by line.
@@ -219,5 +228,118 @@ pub fn request(run: &Run, tag: Option<&str>, timeout_ms: Option<u64>) -> Process
         timeout_ms,
         auto_resume: true,
         ..ProcessRequest::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn only_the_exit_code_zero_completes_a_step() {
+        let message = |end| step_result(end).map_err(|error| error.message);
+        assert_eq!(message(ProcessEnd::Exited(0)), Ok(()));
+        let failures = [
+            (ProcessEnd::Exited(7), "the command exited with code 7"),
+            (ProcessEnd::Exited(-1), "the command exited with code -1"),
+            (ProcessEnd::Signalled("SIGKILL".to_owned()), "the command was ended by SIGKILL"),
+            (ProcessEnd::TimedOut, "the command ran too long"),
+            (ProcessEnd::Lost("why".to_owned()), "the result of the command is unknown: why"),
+        ];
+        for (end, expected) in failures {
+            assert_eq!(message(end), Err(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn some_destinations_are_directories_whatever_is_there() {
+        let cases = [
+            ("/app/", CopyTarget::File, true),
+            ("/", CopyTarget::File, true),
+            ("", CopyTarget::File, true),
+            ("/app", CopyTarget::Directory, true),
+            ("/app", CopyTarget::File, false),
+            ("/app/file.txt", CopyTarget::File, false),
+        ];
+        for (destination, target, expected) in cases {
+            assert_eq!(is_directory_by_name(destination, target), expected, "{destination} {target:?}");
+        }
+    }
+
+    #[test]
+    fn a_single_file_gets_the_last_part_of_its_destination_as_its_name() {
+        let cases =
+            [("/app/bin/x", "/app/bin/", "x"), ("/x", "/", "x"), ("x", "/", "x"), ("/a b/.x", "/a b/", ".x")];
+        for (path, directory, name) in cases {
+            assert_eq!(directory_and_name(path), (directory.to_owned(), name.to_owned()), "{path}");
+        }
+    }
+
+    fn output(channel: Channel, text: &'static str) -> ProcessEvent {
+        ProcessEvent::Output(channel, text.as_bytes().into())
+    }
+
+    /// What the log has of a process.
+    fn logged(events: Vec<ProcessEvent>) -> Vec<(BuildEvent, String)> {
+        let dir = tempfile::tempdir().unwrap();
+        let log = BuildLog::open(&dir.path().join("log")).unwrap();
+        let mut output = OutputLog::new(&log);
+        let count = events.len();
+        for (at, event) in events.into_iter().enumerate() {
+            let is_end = matches!(event, ProcessEvent::Ended(_));
+            assert_eq!(output.add(event).is_some(), is_end, "event {at} of {count}");
+        }
+        let events = log.read_from(0).unwrap().unwrap().next_now().unwrap().unwrap_or_default();
+        events.into_iter().map(|event| (event.kind, event.data)).collect()
+    }
+
+    #[test]
+    fn lines_are_put_together_for_each_channel() {
+        let events = vec![
+            output(Channel::Stdout, "one\ntw"),
+            output(Channel::Stderr, "wa"),
+            output(Channel::Stdout, "o\n"),
+            output(Channel::Stderr, "rning\r\n"),
+        ];
+        let expected =
+            [(BuildEvent::Stdout, "one"), (BuildEvent::Stdout, "two"), (BuildEvent::Stderr, "warning")];
+        assert_eq!(logged(events), expected.map(|(kind, text)| (kind, text.to_owned())));
+    }
+
+    #[test]
+    fn the_end_of_a_process_ends_its_lines() {
+        let unfinished = || vec![output(Channel::Stderr, "no end"), output(Channel::Stdout, "also none")];
+        assert!(logged(unfinished()).is_empty());
+        let mut events = unfinished();
+        events.push(ProcessEvent::Ended(ProcessEnd::Exited(0)));
+        let expected = [(BuildEvent::Stdout, "also none"), (BuildEvent::Stderr, "no end")];
+        assert_eq!(logged(events), expected.map(|(kind, text)| (kind, text.to_owned())));
+    }
+
+    #[test]
+    fn the_log_says_that_output_was_dropped() {
+        let events = logged(vec![ProcessEvent::Dropped, output(Channel::Stdout, "after\n")]);
+        assert_eq!(events.len(), 2);
+        assert!(events[0].0 == BuildEvent::Note && events[0].1.contains("dropped"), "{events:?}");
+    }
+
+    #[test]
+    fn a_process_runs_as_root_unless_the_image_names_a_user() {
+        let run = |user: Option<&str>| Run {
+            argv: vec!["sh".to_owned()],
+            env: Arc::new(BTreeMap::from([("A".to_owned(), "1".to_owned())])),
+            workdir: "/app".to_owned(),
+            user: user.map(str::to_owned),
+        };
+        let root = request(&run(None), Some("start"), Some(5));
+        assert_eq!(
+            (root.user.as_str(), root.tag.as_deref(), root.timeout_ms),
+            (ROOT, Some("start"), Some(5))
+        );
+        assert_eq!((root.cwd.as_deref(), root.env["A"].as_str()), (Some("/app"), "1"));
+        let other = request(&run(Some("1000:1000")), None, None);
+        assert_eq!((other.user.as_str(), other.tag, other.timeout_ms), ("1000:1000", None, None));
     }
 }

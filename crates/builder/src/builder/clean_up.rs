@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::{SnapshotId, TemplateState};
 use base::blocking;
+use rules::TimeMs;
 use store::Batch;
 
 use crate::build::step::METADATA;
@@ -78,12 +79,9 @@ impl Builder {
         if settings.log_bytes == 0 {
             return;
         }
-        let mut bytes = 0;
         let mut logs: Vec<_> = registry.finished(account).into_iter().map(|entry| entry.log).collect();
-        logs.retain(|log| {
-            bytes += log.file_bytes();
-            bytes > settings.log_bytes && log.file_bytes() > 0
-        });
+        let mut bytes = 0;
+        logs.retain(|log| is_beyond(&mut bytes, log.file_bytes(), settings.log_bytes));
         let removing = blocking(move || logs.iter().try_for_each(|log| log.remove()));
         if let Err(error) = removing.await {
             tracing::error!(account, %error, "cannot remove old logs of builds; trying again later");
@@ -94,15 +92,10 @@ impl Builder {
     async fn clean_up(&self) {
         let BuilderState { registry, contexts, settings, engine, .. } = &*self.shared;
         contexts.expire(engine.now());
-        let oldest = engine.now().before(settings.retention_ms);
         let mut accounts = BTreeSet::new();
         for entry in registry.all() {
             let template = &entry.template;
-            let is_over = matches!(template.state, TemplateState::Failed | TemplateState::Cancelled);
-            let is_old = template.finished_at.is_some_and(|time| time < oldest);
-            if settings.retention_ms > 0
-                && is_over
-                && is_old
+            if is_expired(template, settings.retention_ms, engine.now())
                 && let Err(error) = self.delete(&template.account, &template.id).await
             {
                 tracing::error!(template = %template.id, %error, "cannot delete an old build");
@@ -113,5 +106,49 @@ impl Builder {
             self.trim_logs(&account).await;
             self.collect(&account).await;
         }
+    }
+}
+
+/// Whether a build without a result is deleted. `retention_ms` is 0 for never.
+fn is_expired(template: &Template, retention_ms: u64, now: TimeMs) -> bool {
+    let is_over = matches!(template.state, TemplateState::Failed | TemplateState::Cancelled);
+    let is_old = template.finished_at.is_some_and(|time| time < now.before(retention_ms));
+    retention_ms > 0 && is_over && is_old
+}
+
+/// Whether a log is removed, after newer ones with `bytes` together. An empty one is removed already.
+fn is_beyond(bytes: &mut u64, log_bytes: u64, allowed_bytes: u64) -> bool {
+    *bytes += log_bytes;
+    *bytes > allowed_bytes && log_bytes > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::tests::template;
+
+    #[test]
+    fn builds_without_a_result_are_deleted_after_a_while() {
+        let ended = |state| Template { finished_at: Some(TimeMs(10_000)), ..template(1, 1, state) };
+        for state in TemplateState::ALL {
+            let expected = matches!(state, TemplateState::Failed | TemplateState::Cancelled);
+            assert_eq!(is_expired(&ended(state), 500, TimeMs(10_501)), expected, "{}", state.name());
+        }
+        let failed = ended(TemplateState::Failed);
+        assert!(!is_expired(&failed, 500, TimeMs(10_500)));
+        assert!(!is_expired(&failed, 0, TimeMs(u64::MAX)), "never");
+        // A record without the time of its end is kept.
+        assert!(!is_expired(&template(1, 1, TemplateState::Failed), 500, TimeMs(u64::MAX)));
+    }
+
+    #[test]
+    fn the_newest_logs_are_kept_as_long_as_they_fit_together() {
+        let removed = |sizes: &[u64]| {
+            let mut bytes = 0;
+            sizes.iter().map(|size| is_beyond(&mut bytes, *size, 100)).collect::<Vec<_>>()
+        };
+        assert_eq!(removed(&[60, 40]), [false, false]);
+        assert_eq!(removed(&[60, 41, 1]), [false, true, true]);
+        assert_eq!(removed(&[101, 0, 1]), [true, false, true]);
     }
 }

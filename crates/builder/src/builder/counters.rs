@@ -1,20 +1,11 @@
 //! Counters of builds, for metrics.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 
 use api::TemplateState;
+use base::IgnorePoison;
 
 use crate::template::Template;
-
-/// Written by builds, read for each scrape of the metrics.
-#[derive(Debug, Default)]
-pub struct Counters {
-    ready: AtomicU64,
-    failed: AtomicU64,
-    cancelled: AtomicU64,
-    steps_run: AtomicU64,
-    steps_cached: AtomicU64,
-}
 
 /// How often something happened since the builder was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,29 +19,50 @@ pub struct BuildCounts {
     pub steps_cached: u64,
 }
 
+/// Written by builds, read for each scrape of the metrics.
+#[derive(Debug, Default)]
+pub struct Counters(Mutex<BuildCounts>);
+
 impl Counters {
     /// Counts the end of a build.
     pub fn finished(&self, template: &Template) {
+        let mut counts = self.0.lock().ignore_poison();
         let by_end = match template.state {
-            TemplateState::Ready => &self.ready,
-            TemplateState::Cancelled => &self.cancelled,
-            _ => &self.failed,
+            TemplateState::Ready => &mut counts.ready,
+            TemplateState::Cancelled => &mut counts.cancelled,
+            _ => &mut counts.failed,
         };
-        by_end.fetch_add(1, Ordering::Relaxed);
+        *by_end += 1;
         let steps = template.content.steps;
-        self.steps_cached.fetch_add(steps.cached.into(), Ordering::Relaxed);
-        self.steps_run.fetch_add(steps.done.saturating_sub(steps.cached).into(), Ordering::Relaxed);
+        counts.steps_cached += u64::from(steps.cached);
+        counts.steps_run += u64::from(steps.done.saturating_sub(steps.cached));
     }
 
     /// The numbers at this moment.
     pub fn read(&self) -> BuildCounts {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        BuildCounts {
-            ready: get(&self.ready),
-            failed: get(&self.failed),
-            cancelled: get(&self.cancelled),
-            steps_run: get(&self.steps_run),
-            steps_cached: get(&self.steps_cached),
+        *self.0.lock().ignore_poison()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::TemplateSteps;
+
+    use super::*;
+    use crate::template::tests::template;
+
+    #[test]
+    fn builds_are_counted_by_their_end_and_steps_by_where_they_are_from() {
+        let counters = Counters::default();
+        let steps = TemplateSteps { total: 5, done: 4, cached: 1 };
+        for state in
+            [TemplateState::Ready, TemplateState::Ready, TemplateState::Failed, TemplateState::Cancelled]
+        {
+            let mut ended = template(1, 1, state);
+            ended.content.steps = steps;
+            counters.finished(&ended);
         }
+        let expected = BuildCounts { ready: 2, failed: 1, cancelled: 1, steps_run: 12, steps_cached: 4 };
+        assert_eq!(counters.read(), expected);
     }
 }

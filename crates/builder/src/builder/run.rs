@@ -73,17 +73,7 @@ impl Builder {
     async fn begin(&self, template: &Template) -> Result<WorkInProgress, Ended> {
         let kind = RepeatableWork::TemplateBuild;
         let begun = self.shared.engine.begin_work(kind, template.id.as_str()).await;
-        begun.map_err(|error| match error {
-            EngineError::GaveUp(given_up) => {
-                let message = format!(
-                    "the service ended unexpectedly {} times while the build was at the same step; it is not begun again; \
-                     change the step, or request the build again",
-                    given_up.interruptions
-                );
-                BuildError::new(message).into()
-            }
-            error => error.into(),
-        })
+        begun.map_err(not_begun)
     }
 
     /// Records the result of a build.
@@ -116,12 +106,7 @@ impl Builder {
             () = tokio::time::sleep(timeout) => stop.cancel(),
         }
         // It ends its sandbox first.
-        let done = running.await;
-        let late = || BuildError::new(format!("the build took longer than {} ms", timeout.as_millis()));
-        done.map_err(|ended| match ended {
-            Ended::Failed(error) => Ended::Failed(BuildError { line: error.line, ..late() }),
-            Ended::Stopping => Ended::Stopping,
-        })
+        running.await.map_err(|ended| too_late(ended, timeout))
     }
 
     /// Records the end of a build.
@@ -194,6 +179,32 @@ impl BuildProgress for Builder {
     }
 }
 
+/// Why a build is not begun.
+fn not_begun(error: EngineError) -> Ended {
+    match error {
+        EngineError::GaveUp(given_up) => {
+            let message = format!(
+                "the service ended unexpectedly {} times while the build was at the same step; it is not begun again; \
+                 change the step, or request the build again",
+                given_up.interruptions
+            );
+            BuildError::new(message).into()
+        }
+        error => error.into(),
+    }
+}
+
+/// The end of a build that was stopped at its timeout, in the line that it had reached.
+fn too_late(ended: Ended, timeout: Duration) -> Ended {
+    match ended {
+        Ended::Failed(error) => {
+            let message = format!("the build took longer than {} ms", timeout.as_millis());
+            Ended::Failed(BuildError { message, line: error.line })
+        }
+        Ended::Stopping => Ended::Stopping,
+    }
+}
+
 /// The template after its build; `None` if the next daemon continues it.
 fn finished(
     latest: &Template,
@@ -220,4 +231,102 @@ fn finished(
     template.finished_at = Some(now);
     template.content.error = error;
     Some(template)
+}
+
+#[cfg(test)]
+mod tests {
+    use rules::GaveUp;
+
+    use super::*;
+    use crate::template::tests::template;
+
+    const NOW: TimeMs = TimeMs(5000);
+
+    fn failed(message: &str, line: Option<usize>) -> Ended {
+        Ended::Failed(BuildError { message: message.to_owned(), line })
+    }
+
+    /// State, message and line after a build without a result.
+    fn end(ended: Ended, cancelled: Option<CancelReason>) -> Option<(TemplateState, String, Option<u32>)> {
+        let latest = template(1, 1, TemplateState::Building);
+        let finished = finished(&latest, Err(ended), cancelled, NOW)?;
+        assert_eq!((finished.finished_at, &finished.id), (Some(NOW), &latest.id));
+        let error = finished.content.error?;
+        Some((finished.state, error.message, error.line))
+    }
+
+    #[test]
+    fn a_failed_build_says_why_and_in_which_line() {
+        let expected = (TemplateState::Failed, "line 4: why".to_owned(), Some(4));
+        assert_eq!(end(failed("why", Some(4)), None), Some(expected));
+        let expected = (TemplateState::Failed, "why".to_owned(), None);
+        assert_eq!(end(failed("why", None), None), Some(expected));
+        // A line that no message can have.
+        assert_eq!(end(failed("why", Some(usize::MAX)), None).unwrap().2, None);
+    }
+
+    #[test]
+    fn a_cancelled_build_says_who_cancelled_it_and_not_where_it_was() {
+        for reason in [CancelReason::Request, CancelReason::Replaced, CancelReason::Abandoned] {
+            let expected = (TemplateState::Cancelled, reason.message().to_owned(), None);
+            assert_eq!(end(failed("the build was stopped", Some(4)), Some(reason)), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_build_that_the_daemon_stops_is_not_over() {
+        for cancelled in [None, Some(CancelReason::Request)] {
+            assert_eq!(end(Ended::Stopping, cancelled), None);
+        }
+    }
+
+    #[test]
+    fn a_build_that_ends_before_it_is_cancelled_is_ready() {
+        let result = template(1, 1, TemplateState::Building);
+        let finished = finished(&result.clone(), Ok(result), Some(CancelReason::Request), NOW).unwrap();
+        assert_eq!((finished.state, finished.content.error), (TemplateState::Ready, None));
+    }
+
+    #[test]
+    fn tags_that_changed_during_a_build_stay_changed() {
+        let before = template(1, 1, TemplateState::Building);
+        let mut latest = before.clone();
+        latest.content.tags = vec!["new".to_owned()];
+        for result in [Ok(before), Err(failed("why", None))] {
+            let finished = finished(&latest, result, None, NOW).unwrap();
+            assert_eq!(finished.content.tags, ["new"]);
+        }
+    }
+
+    #[test]
+    fn a_failed_build_keeps_its_progress() {
+        let mut latest = template(1, 1, TemplateState::Building);
+        latest.content.steps.done = 3;
+        let finished = finished(&latest, Err(failed("why", None)), None, NOW).unwrap();
+        assert_eq!(finished.content.steps.done, 3);
+    }
+
+    fn build_error(ended: Ended) -> Option<BuildError> {
+        match ended {
+            Ended::Failed(error) => Some(error),
+            Ended::Stopping => None,
+        }
+    }
+
+    #[test]
+    fn a_late_build_names_its_timeout_and_the_line_that_it_reached() {
+        let late =
+            build_error(too_late(failed("the build was stopped", Some(7)), Duration::from_millis(1500)));
+        assert_eq!(late, Some(BuildError::at(7, "the build took longer than 1500 ms")));
+        assert_eq!(build_error(too_late(Ended::Stopping, Duration::ZERO)), None);
+    }
+
+    #[test]
+    fn a_build_that_ended_daemons_is_given_up_with_the_number() {
+        let kind = RepeatableWork::TemplateBuild;
+        let gave_up = GaveUp { kind, subject: "tpl".to_owned(), interruptions: 2 };
+        let error = build_error(not_begun(EngineError::GaveUp(gave_up))).unwrap();
+        assert!(error.message.contains("unexpectedly 2 times") && error.line.is_none(), "{error}");
+        assert_eq!(build_error(not_begun(EngineError::Stopping)), None);
+    }
 }

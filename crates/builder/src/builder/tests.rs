@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use api::{SandboxConfig, TemplateState};
+use api::TemplateState;
 use async_trait::async_trait;
 use driver::fake::FakeDriver;
 use engine::{Clock, EngineSettings};
@@ -11,6 +11,7 @@ use store::{EventFilter, EventPage, MemoryStore, TemplateRecord};
 use super::*;
 use crate::build::bases::Base;
 use crate::context::tests::bombs;
+use crate::template::tests::request;
 use crate::template::{DEFAULT_TAG, StartCommand};
 
 /// Longer than everything that a test waits for, also on a busy machine.
@@ -125,36 +126,6 @@ fn engine_settings(dir: &Path) -> EngineSettings {
         prices: Default::default(),
         detached: engine::DetachedSettings::in_dir(dir.join("executions")),
         sample_interval: None,
-    }
-}
-
-fn request(dockerfile: &str, context: Option<StoredContext>) -> NewTemplate {
-    NewTemplate {
-        id: None,
-        name: "name".to_owned(),
-        tags: Vec::new(),
-        dockerfile: dockerfile.to_owned(),
-        args: Default::default(),
-        start: None,
-        config: SandboxConfig {
-            image: "name".to_owned(),
-            resources: api::Resources { cpu: 1, memory_mb: 256, disk_mb: 1024 },
-            env: Default::default(),
-            workdir: "/".to_owned(),
-            timeout_ms: 3_600_000,
-            idle_timeout_ms: 0,
-            on_timeout: Default::default(),
-            auto_resume: true,
-            metadata: Default::default(),
-            network: Default::default(),
-            isolation: Isolation::Container,
-            default_user: false,
-            e2b: None,
-        },
-        no_cache: false,
-        metadata: Default::default(),
-        context,
-        others: OtherBuilds::Kept,
     }
 }
 
@@ -512,4 +483,81 @@ async fn the_log_says_which_instructions_have_no_effect() {
     let all = ["line 2: USER", "line 4: CMD"];
     assert_eq!(notes_of(false).await, all);
     assert_eq!(notes_of(true).await, all[1..], "commands of E2B sandboxes run as the user");
+}
+
+/// Builds a Dockerfile to its end.
+async fn built(builder: &Builder, account: &str, new: NewTemplate) -> SharedTemplate {
+    let id = builder.create(account, new, &bases(TestBases::Found), None).await.unwrap().id.clone();
+    let entry = builder.shared.registry.find(account, &id).unwrap();
+    tokio::time::timeout(LONG, entry.ended.cancelled()).await.unwrap();
+    builder.find(account, &id).unwrap()
+}
+
+#[tokio::test]
+async fn steps_run_once_for_each_account_unless_the_request_says_otherwise() {
+    let fixture = Fixture::new();
+    let builder = fixture.open().await;
+    let dockerfile = "FROM a\nRUN true\nRUN echo done\n";
+    let steps = async |account: &str, dockerfile: &str, no_cache: bool| {
+        let new = NewTemplate { no_cache, ..request(dockerfile, None) };
+        let template = built(&builder, account, new).await;
+        assert_eq!(template.state, TemplateState::Ready, "{:?}", template.content.error);
+        let steps = template.content.steps;
+        assert_eq!((steps.total, steps.done, template.snapshots.len()), (2, 2, 2));
+        steps.cached
+    };
+    assert_eq!(steps("one", dockerfile, false).await, 0);
+    assert_eq!(steps("one", dockerfile, false).await, 2);
+    assert_eq!(steps("one", &dockerfile.replace("done", "other"), false).await, 1);
+    assert_eq!(steps("one", dockerfile, true).await, 0);
+    assert_eq!(steps("two", dockerfile, false).await, 0);
+    let counts = builder.counts();
+    assert_eq!((counts.ready, counts.steps_cached, counts.steps_run), (5, 3, 7));
+}
+
+#[tokio::test]
+async fn a_command_that_fails_ends_its_build_with_its_line() {
+    let fixture = Fixture::new();
+    let builder = fixture.open().await;
+    let failed =
+        built(&builder, "one", request("FROM a\nRUN echo seen\nRUN exit 3\nRUN echo not\n", None)).await;
+    assert_eq!(failed.state, TemplateState::Failed);
+    let error = failed.content.error.clone().unwrap();
+    assert_eq!((error.message.as_str(), error.line), ("line 3: the command exited with code 3", Some(3)));
+    let mut log = builder.log("one", &failed.id, 0).unwrap().unwrap();
+    let events = log.next_now().unwrap().unwrap();
+    let output = events.iter().filter(|event| event.kind == api::BuildEvent::Stdout);
+    assert_eq!(output.map(|event| event.data.as_str()).collect::<Vec<_>>(), ["seen"]);
+    assert_eq!(events.last().unwrap().data, error.message);
+    assert!(builder.named("one", "name").is_none());
+    // The step before the failure need not run again.
+    let repaired = built(&builder, "one", request("FROM a\nRUN echo seen\nRUN exit 0\n", None)).await;
+    assert_eq!((repaired.version, repaired.state), (2, TemplateState::Ready));
+}
+
+#[tokio::test]
+async fn a_tag_moves_to_the_version_that_gets_it() {
+    let fixture = Fixture::new();
+    let builder = fixture.open().await;
+    let first = built(&builder, "one", request("FROM a\nRUN true\n", None)).await;
+    let second = built(&builder, "one", request("FROM a\nRUN echo 2\n", None)).await;
+    let version = |builder: &Builder, image: &str| builder.named("one", image).map(|named| named.version);
+    let stable = ["stable".to_owned()];
+    builder.add_tags(&first, &stable).await.unwrap();
+    assert_eq!(version(&builder, "name:stable"), Some(1));
+    let tagged = builder.add_tags(&second, &stable).await.unwrap();
+    assert_eq!(tagged.content.tags, [DEFAULT_TAG, "stable"]);
+    assert_eq!((version(&builder, "name:stable"), version(&builder, "name")), (Some(2), Some(2)));
+    // The next daemon knows it, too.
+    builder.shutdown().await;
+    let next = fixture.open().await;
+    assert_eq!(version(&next, "name:stable"), Some(2));
+    assert_eq!(next.remove_tags("one", "name", &stable).await.unwrap(), 1);
+    assert_eq!(next.remove_tags("one", "name", &stable).await.unwrap(), 0);
+    assert_eq!(version(&next, "name:stable"), None);
+    assert!(
+        next.add_tags(&Template { account: "two".to_owned(), ..Template::clone(&first) }, &stable)
+            .await
+            .is_err()
+    );
 }

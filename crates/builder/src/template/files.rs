@@ -58,3 +58,63 @@ pub fn remove_unknown(dir: &Path, known: &BTreeSet<String>) -> Result<(), Builde
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use api::TemplateState;
+
+    use super::*;
+    use crate::template::tests::template;
+
+    #[test]
+    fn what_belongs_to_no_template_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let [known, unknown] = [1, 2].map(|number| template(number, 1, TemplateState::Building));
+        for template in [&known, &unknown] {
+            make(dir.path(), template, None).unwrap().note("one");
+        }
+        let upload = dir.path().join(format!("{}1", spool::PREFIX));
+        std::fs::write(&upload, "unfinished").unwrap();
+        std::fs::write(dir.path().join("notes.txt"), "of the operator").unwrap();
+        remove_unknown(dir.path(), &BTreeSet::from([known.id.to_string()])).unwrap();
+        let mut left: Vec<String> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|found| found.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        let mut expected = vec!["notes.txt".to_owned(), known.id.to_string()];
+        expected.sort();
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn the_log_of_a_build_is_continued_and_that_of_a_template_only_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let build = template(1, 1, TemplateState::Building);
+        let log = make(dir.path(), &build, None).unwrap();
+        log.note("one");
+        let bytes = log.file_bytes();
+        drop(log);
+        let continued = log_of(dir.path(), &build).unwrap();
+        assert_eq!(continued.file_bytes(), bytes);
+        continued.note("two");
+        let ready = template(1, 1, TemplateState::Ready);
+        let read = log_of(dir.path(), &ready).unwrap();
+        let complete = read.file_bytes();
+        read.note("after its end");
+        assert!(complete > bytes && read.file_bytes() == complete);
+        // A template whose log was removed has an empty one, without a directory.
+        let without = template(2, 1, TemplateState::Ready);
+        assert_eq!(log_of(dir.path(), &without).unwrap().file_bytes(), 0);
+        assert!(!dir.path().join(without.id.as_str()).exists());
+    }
+
+    #[test]
+    fn a_directory_that_exists_is_not_used_for_another_build() {
+        let dir = tempfile::tempdir().unwrap();
+        let build = template(1, 1, TemplateState::Queued);
+        make(dir.path(), &build, None).unwrap();
+        assert!(make(dir.path(), &build, None).is_err());
+        assert!(!context_of(dir.path(), &build.id).exists());
+    }
+}

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Copy, CopySource, Directory, ImageSettings, Origin, PlanStep, Run, Work};
+use super::{Copy, CopySource, Directory, ImageSettings, Origin, PlanStep, Run, SHELL, Work};
 use crate::arguments::{PREDEFINED, check_number, count_bytes, value_of};
 use crate::expand::expand;
 use crate::read::{Arg, CommandForm, Dockerfile, Instruction, InstructionKind, RawSource, parse_trigger};
@@ -15,7 +15,6 @@ use crate::{
     MAX_STEP_ENV_BYTES, MAX_VARIABLES,
 };
 
-const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
 /// As in other builders, for images that have none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Most ports of `EXPOSE`.
@@ -392,7 +391,7 @@ impl<'a> Planner<'a> {
             CommandForm::Exec(words) => words.clone(),
             CommandForm::Shell(text) if text.is_empty() => Vec::new(),
             CommandForm::Shell(text) => {
-                let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
+                let default = || SHELL.map(str::to_owned).to_vec();
                 let mut argv = self.settings.shell.clone().unwrap_or_else(default);
                 argv.push(text.clone());
                 argv

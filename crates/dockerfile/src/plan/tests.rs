@@ -294,3 +294,21 @@ fn owners_ports_and_paths_are_those_of_other_builders() {
     let plan = without.plan(&BTreeMap::new(), &ImageSettings::default()).unwrap();
     assert!(plan.settings.env[0].1.starts_with("/opt:/usr/local/sbin:"), "{:?}", plan.settings.env);
 }
+
+#[test]
+fn a_command_runs_with_the_settings_of_the_image() {
+    let settings = ImageSettings {
+        env: vec![("A".to_owned(), "1".to_owned()), ("B".to_owned(), "a=b".to_owned())],
+        workdir: Some("/app".to_owned()),
+        user: Some("app".to_owned()),
+        // That of later instructions.
+        shell: Some(vec!["bash".to_owned()]),
+        ..ImageSettings::default()
+    };
+    let run = settings.shell_command("serve | tee log");
+    assert_eq!(run.argv, ["/bin/sh", "-c", "serve | tee log"]);
+    assert_eq!((run.workdir.as_str(), run.user.as_deref()), ("/app", Some("app")));
+    assert_eq!(run.env["B"], "a=b");
+    let plain = ImageSettings::default().shell_command("true");
+    assert_eq!((plain.workdir.as_str(), plain.user), ("/", None));
+}

@@ -69,7 +69,7 @@ fn of_template(service: &Service, template: &builder::Template) -> Result<Base, 
     image.processes_from = None;
     Ok(Base {
         image,
-        settings: template.content.settings.clone().into(),
+        settings: template.content.settings.clone(),
         identity: format!("snapshot {:?}", template.result()),
         isolation,
         disk_mb: resources.disk_mb,
