@@ -402,6 +402,9 @@ fn host_name(dir: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunk::CHUNK_BYTES;
+    use crate::manifest::{StoredChunk, StoredFile};
+    use crate::secret::WithoutCode;
 
     #[test]
     fn a_location_is_that_of_what_is_listed() {
@@ -420,5 +423,170 @@ mod tests {
         }
         assert_eq!(location_of_listed(dir.path()).unwrap(), None);
         crate::require_nothing_stored(dir.path()).unwrap();
+    }
+
+    fn secrets(digit: char) -> Secrets {
+        Secrets::parse(&digit.to_string().repeat(64), WithoutCode::Refuse).unwrap()
+    }
+
+    fn open(dir: &Path) -> Ledger {
+        Ledger::open(dir, &secrets('a')).unwrap()
+    }
+
+    /// A manifest with a part of its own name, whose chunks have this content.
+    fn manifest(id: &str, chunks: &[u8]) -> Manifest {
+        let chunk = |(window, content): (usize, &u8)| StoredChunk(window as u64, ChunkHash::of(&[*content]));
+        let chunks: Vec<StoredChunk> = chunks.iter().enumerate().map(chunk).collect();
+        let bytes = (chunks.len() * CHUNK_BYTES) as u64;
+        let files = vec![StoredFile { name: "disk".to_owned(), bytes, chunks }];
+        Manifest {
+            id: id.to_owned(),
+            account: "a".to_owned(),
+            host: "host".to_owned(),
+            record: serde_json::Value::Null,
+            parts: vec![SnapshotPart { name: id.to_owned(), files }],
+        }
+    }
+
+    fn key(content: u8) -> ChunkKey {
+        ChunkKey { account: "a".to_owned(), hash: ChunkHash::of(&[content]) }
+    }
+
+    fn begin(ledger: &Ledger, manifest: &Manifest) {
+        ledger.begin(manifest, &manifest.to_object(&secrets('a')).unwrap()).unwrap();
+    }
+
+    fn store(ledger: &Ledger, manifest: &Manifest) {
+        begin(ledger, manifest);
+        ledger.complete(manifest).unwrap();
+    }
+
+    #[test]
+    fn a_manifest_is_shown_when_it_is_complete_also_by_the_next_daemon() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut ledger, snapshot) = (open(dir.path()), manifest("snap_1", &[1, 2]));
+        begin(&ledger, &snapshot);
+        for _ in 0..2 {
+            assert!(
+                !ledger.has("snap_1") && !ledger.has_any() && ledger.manifest("snap_1").unwrap().is_none()
+            );
+            assert_eq!(
+                (ledger.ids(), ledger.part("a", "snap_1").unwrap()),
+                (vec!["snap_1".to_owned()], None)
+            );
+            // It may be in the object store, so its chunks stay there.
+            assert!(ledger.is_stored(&key(1)) && ledger.unreferenced().is_empty());
+            ledger = open(dir.path());
+        }
+        ledger.complete(&snapshot).unwrap();
+        for _ in 0..2 {
+            assert!(ledger.has("snap_1") && ledger.has_any());
+            assert_eq!(ledger.manifest("snap_1").unwrap().as_ref(), Some(&snapshot));
+            assert_eq!(ledger.part("a", "snap_1").unwrap().as_ref(), Some(&snapshot.parts[0]));
+            assert_eq!(ledger.part("b", "snap_1").unwrap(), None);
+            ledger = open(dir.path());
+        }
+    }
+
+    #[test]
+    fn chunks_are_unreferenced_when_the_last_manifest_with_them_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = open(dir.path());
+        let [first, second] =
+            [("snap_1", [1, 2]), ("snap_2", [2, 3])].map(|(id, chunks)| manifest(id, &chunks));
+        store(&ledger, &first);
+        store(&ledger, &second);
+        ledger.forget("snap_1").unwrap();
+        assert_eq!(ledger.unreferenced(), [key(1)]);
+        assert!(ledger.is_stored(&key(1)), "until it is removed");
+        ledger.forget("snap_2").unwrap();
+        ledger.forget("snap_2").unwrap();
+        assert_eq!((ledger.unreferenced().len(), ledger.ids()), (3, vec![]));
+        ledger.chunk_removal_begins(&key(1));
+        // Whether it is gone is not known, so it is neither used again nor forgotten.
+        assert!(!ledger.is_stored(&key(1)) && ledger.knows(&key(1)));
+        ledger.chunk_removed(&key(1));
+        assert!(!ledger.knows(&key(1)));
+    }
+
+    #[test]
+    fn an_upload_that_begins_again_replaces_what_it_had() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = open(dir.path());
+        store(&ledger, &manifest("snap_1", &[1]));
+        begin(&ledger, &manifest("snap_1", &[2]));
+        assert!(!ledger.has("snap_1"));
+        assert_eq!(ledger.unreferenced(), [key(1)]);
+        let again = open(dir.path());
+        assert!(!again.has("snap_1") && again.is_stored(&key(2)) && !again.knows(&key(1)));
+    }
+
+    #[test]
+    fn a_copy_that_a_crash_has_cut_off_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        store(&open(dir.path()), &manifest("snap_1", &[1]));
+        let path = dir.path().join("snap_2.new");
+        fs::write(&path, "sandboxd-snapshot 2 ").unwrap();
+        let ledger = open(dir.path());
+        assert_eq!(ledger.ids(), ["snap_1"]);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_the_object_store_lacks_is_told_by_what_is_lost_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = open(dir.path());
+        for (id, content) in [("snap_1", 1), ("snap_2", 2), ("snap_3", 3)] {
+            store(&ledger, &manifest(id, &[content]));
+        }
+        // Of the second one the manifest is lost, and of the third one a chunk.
+        let ids = HashSet::from(["snap_1".to_owned(), "snap_3".to_owned()]);
+        let found = HashSet::from([key(1), key(2), key(9)]);
+        let lost = ledger.compare(found, &ids).unwrap();
+        assert_eq!(
+            (lost.without_manifest, lost.incomplete),
+            (vec!["snap_2".to_owned()], vec!["snap_3".to_owned()])
+        );
+        assert!(!ledger.is_stored(&key(3)));
+        assert_eq!(ledger.unreferenced(), [key(9)], "left by an upload that was interrupted");
+    }
+
+    #[test]
+    fn manifests_of_an_earlier_secret_are_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshot = manifest("snap_1", &[1]);
+        store(&open(dir.path()), &snapshot);
+        let outdated = |ledger: &Ledger| {
+            let all = HashSet::from(["snap_1".to_owned()]);
+            ledger.compare(HashSet::from([key(1)]), &all).unwrap().without_manifest
+        };
+        assert!(outdated(&open(dir.path())).is_empty());
+        let ledger = Ledger::open(dir.path(), &secrets('b')).unwrap();
+        assert_eq!(outdated(&ledger), ["snap_1"]);
+        ledger.replace(&snapshot, &snapshot.to_object(&secrets('b')).unwrap()).unwrap();
+        assert!(outdated(&ledger).is_empty());
+        assert!(outdated(&Ledger::open(dir.path(), &secrets('b')).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn another_location_is_told_while_something_is_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = open(dir.path());
+        // Nothing is stored, so the location may change.
+        for location in ["file:/one", "file:/one", "file:/two"] {
+            assert_eq!(ledger.check_location(location).unwrap(), None, "{location}");
+        }
+        begin(&ledger, &manifest("snap_1", &[1]));
+        assert_eq!(ledger.check_location("file:/two").unwrap(), None);
+        assert_eq!(ledger.check_location("file:/one").unwrap().as_deref(), Some("file:/two"));
+    }
+
+    #[test]
+    fn the_name_of_a_host_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = open(dir.path()).host;
+        assert!(!name.is_empty() && open(dir.path()).host == name);
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(open(other.path()).host, name);
     }
 }

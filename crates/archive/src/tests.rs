@@ -448,5 +448,6 @@ fn another_location_is_refused_while_something_is_stored() {
     open("one").unwrap();
 }
 
+mod adoptions;
 mod bombs;
 mod hostile_writer;

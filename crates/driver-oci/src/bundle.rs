@@ -40,3 +40,35 @@ fn join_network(description: &mut Spec, path: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The types of the namespaces that have a path.
+    fn joined(description: &Spec) -> Vec<(LinuxNamespaceType, String)> {
+        let namespaces = description.linux().as_ref().unwrap().namespaces().as_ref().unwrap();
+        let with_path = namespaces.iter().filter_map(|namespace| {
+            let path = namespace.path().as_ref()?.to_str().unwrap().to_owned();
+            Some((namespace.typ(), path))
+        });
+        with_path.collect()
+    }
+
+    #[test]
+    fn only_the_network_namespace_is_joined() {
+        let mut description = Spec::default();
+        let count = description.linux().as_ref().unwrap().namespaces().as_ref().unwrap().len();
+        assert!(count > 1 && joined(&description).is_empty());
+        join_network(&mut description, Path::new("/proc/1/fd/5"));
+        assert_eq!(joined(&description), [(LinuxNamespaceType::Network, "/proc/1/fd/5".to_owned())]);
+    }
+
+    #[test]
+    fn a_description_without_namespaces_stays_as_it_is() {
+        let mut description = Spec::default();
+        description.set_linux(None);
+        join_network(&mut description, Path::new("/x"));
+        assert!(description.linux().is_none());
+    }
+}

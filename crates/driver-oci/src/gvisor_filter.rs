@@ -90,3 +90,71 @@ fn allowed(names: &[&str]) -> Result<LinuxSyscall, OciSpecError> {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     LinuxSyscallBuilder::default().names(names).action(LinuxSeccompAction::ScmpActAllow).build()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rules for a call, in their order, as action, index, operator and values of their only argument.
+    type Rule = (LinuxSeccompAction, Option<(usize, LinuxSeccompOperator, u64, Option<u64>)>);
+
+    fn rules_of(name: &str) -> Vec<Rule> {
+        let filter = gvisor_filter().unwrap();
+        let rules = filter.syscalls().as_ref().unwrap().iter();
+        let rules = rules.filter(|rule| rule.names().iter().any(|known| known == name));
+        let rule = |rule: &LinuxSyscall| {
+            let argument = rule.args().as_ref().and_then(|arguments| arguments.first());
+            let argument = argument
+                .map(|argument| (argument.index(), argument.op(), argument.value(), argument.value_two()));
+            (rule.action(), argument)
+        };
+        rules.map(rule).collect()
+    }
+
+    #[test]
+    fn no_signal_reaches_the_agent_by_any_call() {
+        let refused = |argument: usize, process: u32| {
+            let operator = LinuxSeccompOperator::ScmpCmpMaskedEq;
+            let values = (argument, operator, u64::from(u32::MAX), Some(u64::from(process)));
+            (LinuxSeccompAction::ScmpActErrno, Some(values))
+        };
+        for (name, argument) in SIGNALS {
+            assert!(rules_of(name).contains(&refused(argument, AGENT)), "{name} {argument}");
+        }
+        assert!(rules_of("kill").contains(&refused(0, ALL)), "all processes include the agent");
+    }
+
+    #[test]
+    fn the_refusals_of_signals_come_before_what_allows_them() {
+        for (name, _) in SIGNALS {
+            let actions: Vec<_> = rules_of(name).into_iter().map(|(action, _)| action).collect();
+            let first_allowed = actions.iter().position(|action| *action == LinuxSeccompAction::ScmpActAllow);
+            let last_refused = actions.iter().rposition(|action| *action == LinuxSeccompAction::ScmpActErrno);
+            let (allowed, refused) = (first_allowed.unwrap_or(actions.len()), last_refused.unwrap());
+            assert!(refused < allowed, "{name}: {actions:?}");
+        }
+    }
+
+    #[test]
+    fn what_gvisor_handles_itself_is_allowed_whatever_its_arguments() {
+        for name in [&SOCKETS[..], &HARMLESS, &HOST_NAME].concat() {
+            assert_eq!(rules_of(name), [(LinuxSeccompAction::ScmpActAllow, None)], "{name}");
+        }
+    }
+
+    #[test]
+    fn limits_can_be_read_and_those_of_the_own_process_set() {
+        let zero = |argument| {
+            let values = (argument, LinuxSeccompOperator::ScmpCmpEq, 0, None);
+            (LinuxSeccompAction::ScmpActAllow, Some(values))
+        };
+        assert_eq!(rules_of("prlimit64"), [zero(0), zero(2)]);
+    }
+
+    #[test]
+    fn calls_without_a_rule_look_as_if_the_kernel_lacked_them() {
+        let filter = gvisor_filter().unwrap();
+        assert_eq!(filter.default_action(), LinuxSeccompAction::ScmpActTrace);
+        assert!(rules_of("no_such_call").is_empty());
+    }
+}

@@ -198,3 +198,52 @@ pub fn last_error(log: &Path) -> String {
     });
     message.unwrap_or_else(|| "the runtime failed and logged nothing".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logged(text: &str) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        last_error(file.path())
+    }
+
+    #[test]
+    fn the_last_message_of_the_log_is_the_reason() {
+        let log = "{\"level\":\"warning\",\"msg\":\"first\"}\n{\"level\":\"error\",\"msg\":\"last\"}\n";
+        assert_eq!(logged(log), "last");
+        // What the program printed besides, or could not finish.
+        assert_eq!(logged(&format!("{log}panic: no json\n{{\"msg\":\"unfin")), "last");
+        assert_eq!(logged(&format!("{log}{{\"msg\":7}}\n{{\"text\":\"other\"}}\n")), "last");
+    }
+
+    #[test]
+    fn a_runtime_that_logs_nothing_failed_all_the_same() {
+        let nothing = "the runtime failed and logged nothing";
+        assert_eq!(logged(""), nothing);
+        assert_eq!(last_error(Path::new("/missing/log")), nothing);
+    }
+
+    #[test]
+    fn a_runtime_that_does_not_end_is_killed() {
+        // starts: sh, sleep
+        let spawn = |script: &str| Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let begin = Instant::now();
+        assert!(finish(spawn("exec sleep 60"), Duration::from_millis(20)).unwrap().is_none());
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        let ended = finish(spawn("exit 3"), Duration::from_secs(30)).unwrap().unwrap();
+        assert_eq!(ended.code(), Some(3));
+    }
+
+    #[test]
+    fn a_pipe_is_readable_when_it_has_bytes_or_its_writer_is_gone() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        assert!(!is_readable_within(&reader, Duration::from_millis(1)).unwrap());
+        std::io::Write::write_all(&mut writer, b"x").unwrap();
+        assert!(is_readable_within(&reader, Duration::ZERO).unwrap());
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(writer);
+        assert!(is_readable_within(&reader, Duration::from_secs(30)).unwrap());
+    }
+}

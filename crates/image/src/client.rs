@@ -8,7 +8,7 @@ use rules::PullQuotaReached;
 use serde::{Deserialize, Serialize};
 
 use crate::error::FailureKind;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 
 /// Pulls of one account that run or wait. Callers of the same image share one.
 pub(crate) const PULLS_OF_ACCOUNT: usize = 16;
@@ -98,12 +98,12 @@ impl ClientCharge {
     }
 
     /// Fails if the account has not so many bytes left.
-    pub(crate) fn check(&self, bytes: u64) -> Result<(), ImageFault> {
+    pub(crate) fn check(&self, bytes: u64) -> Result<(), Fault> {
         self.client.quota.check(&self.client.account, bytes).map_err(|reached| self.refuse(reached))
     }
 
     /// Counts received bytes.
-    pub(crate) fn take(&self, bytes: u64) -> Result<(), ImageFault> {
+    pub(crate) fn take(&self, bytes: u64) -> Result<(), Fault> {
         self.client.quota.take(&self.client.account, bytes).map_err(|reached| self.refuse(reached))
     }
 
@@ -120,8 +120,8 @@ impl ClientCharge {
         self.turns.unpacks.acquire(&self.client.account).await
     }
 
-    fn refuse(&self, reached: PullQuotaReached) -> ImageFault {
+    fn refuse(&self, reached: PullQuotaReached) -> Fault {
         let _ = self.reached.set(reached); // one of several transfers was the first
-        ImageFault::new(FailureKind::TooBig, format!("the account may not pull more: {}", reached.limit()))
+        Fault::new(FailureKind::TooBig, format!("the account may not pull more: {}", reached.limit()))
     }
 }

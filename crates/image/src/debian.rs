@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Audience;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::job::{Builds, Job, UnpackedImage};
 use crate::layers::{Build, Slot};
 use crate::process::{contained, is_installed, run};
@@ -35,7 +35,7 @@ const COMMON: [&str; 10] =
     ["ca-certificates", "curl", "git", "iproute2", "iputils-ping", "jq", "less", "procps", "socat", "sudo"];
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
-pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result<UnpackedImage, ImageFault> {
+pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result<UnpackedImage, Fault> {
     job.meter.stage(PullStep::Building);
     let debian: Vec<&str> = packages
         .iter()
@@ -99,8 +99,8 @@ fn split<'a>(packages: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
 async fn layer(
     job: &Job,
     key: &str,
-    make: impl Future<Output = Result<Arc<Slot>, ImageFault>>,
-) -> Result<(Arc<Build>, Arc<Slot>), ImageFault> {
+    make: impl Future<Output = Result<Arc<Slot>, Fault>>,
+) -> Result<(Arc<Build>, Arc<Slot>), Fault> {
     let make = async {
         match job.store.built(key) {
             Some(id) if job.builds == Builds::Reuse => Ok(job.layers.slot(&Audience::Everyone, &id)),
@@ -110,9 +110,9 @@ async fn layer(
     job.layers.build(key, make).await
 }
 
-async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot>, ImageFault> {
+async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot>, Fault> {
     if !is_installed("mmdebstrap") {
-        return Err(ImageFault::tool("mmdebstrap is not installed; install the package mmdebstrap"));
+        return Err(Fault::tool("mmdebstrap is not installed; install the package mmdebstrap"));
     }
     let scratch = job.scratch()?;
     let tar = scratch.path().join("root.tar");

@@ -8,13 +8,13 @@ use crate::error::{FailureKind, SharedError, with_cause};
 
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", with_cause(.reason, .source.as_ref()))]
-pub(crate) struct ImageFault {
+pub(crate) struct Fault {
     pub(crate) kind: FailureKind,
     pub(crate) reason: String,
     pub(crate) source: Option<SharedError>,
 }
 
-impl ImageFault {
+impl Fault {
     pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into(), source: None }
     }

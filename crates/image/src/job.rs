@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
 use crate::client::{Audience, ClientCharge};
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::image::ImageConfig;
 use crate::layers::{Build, LayerTable, Reuse, Slot, TREE};
 use crate::limits::Budget;
@@ -69,15 +69,15 @@ impl Drop for CancelOnDrop {
 }
 
 impl Job {
-    pub(crate) fn scratch(&self) -> Result<TempDir, ImageFault> {
-        self.store.scratch().map_err(ImageFault::io("create a work directory"))
+    pub(crate) fn scratch(&self) -> Result<TempDir, Fault> {
+        self.store.scratch().map_err(Fault::io("create a work directory"))
     }
 
     /// Checks the size of the layers that are missing, and waits for the turn of the account if a client has caused the pull.
-    pub(crate) async fn begin_transfer(&self, bytes: u64) -> Result<Option<SharedPermit>, ImageFault> {
+    pub(crate) async fn begin_transfer(&self, bytes: u64) -> Result<Option<SharedPermit>, Fault> {
         let allowed = self.budget.limits.unpacked_bytes;
         if bytes > allowed {
-            return Err(ImageFault::too_big(format!(
+            return Err(Fault::too_big(format!(
                 "the layers to pull have {bytes} bytes; at most {allowed} are allowed"
             )));
         }
@@ -91,7 +91,7 @@ impl Job {
     }
 
     /// Counts bytes that were received from a registry.
-    pub(crate) fn receive(&self, bytes: u64) -> Result<(), ImageFault> {
+    pub(crate) fn receive(&self, bytes: u64) -> Result<(), Fault> {
         self.meter.add(bytes);
         self.budget.wrote(bytes)?;
         self.charge.as_ref().map_or(Ok(()), |charge| charge.take(bytes))
@@ -102,9 +102,9 @@ impl Job {
         &self,
         path: PathBuf,
         whiteouts: Whiteouts,
-    ) -> Result<(Unpacked, TempDir), ImageFault> {
+    ) -> Result<(Unpacked, TempDir), Fault> {
         self.unpack_with(whiteouts, move |tree, rules| {
-            let file = File::open(&path).map_err(ImageFault::io(format!("open {}", path.display())))?;
+            let file = File::open(&path).map_err(Fault::io(format!("open {}", path.display())))?;
             unpack(file, tree, rules)
         })
         .await
@@ -115,14 +115,14 @@ impl Job {
         &self,
         whiteouts: Whiteouts,
         work: W,
-    ) -> Result<(Unpacked, TempDir), ImageFault>
+    ) -> Result<(Unpacked, TempDir), Fault>
     where
-        W: FnOnce(&std::path::Path, &Rules) -> Result<Unpacked, ImageFault> + Send + 'static,
+        W: FnOnce(&std::path::Path, &Rules) -> Result<Unpacked, Fault> + Send + 'static,
     {
         let (_of_host, _of_client) = match &self.charge {
             None => {
                 let permit = self.unpacks.acquire().await;
-                (Some(permit.map_err(ImageFault::io("wait for a permit to unpack"))?), None)
+                (Some(permit.map_err(Fault::io("wait for a permit to unpack"))?), None)
             }
             Some(charge) => (None, Some(charge.unpack_turn().await)),
         };
@@ -132,10 +132,10 @@ impl Job {
         let rules = Rules { whiteouts, budget: self.budget.clone(), cancelled };
         let work = move || {
             let tree = scratch.path().join(TREE);
-            std::fs::create_dir(&tree).map_err(ImageFault::io("create a work directory"))?;
+            std::fs::create_dir(&tree).map_err(Fault::io("create a work directory"))?;
             // An archive without an entry for its root must not get the restrictive mode of the work directory.
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            std::fs::set_permissions(&tree, mode).map_err(ImageFault::io("create a work directory"))?;
+            std::fs::set_permissions(&tree, mode).map_err(Fault::io("create a work directory"))?;
             let unpacked = work(&tree, &rules)?;
             Ok((unpacked, scratch))
         };
@@ -144,7 +144,7 @@ impl Job {
             // If the receiver was dropped, this removes the work directory before the task counts as ended.
             drop(sender.send(work()));
         });
-        done.await.map_err(ImageFault::io("unpack"))?
+        done.await.map_err(Fault::io("unpack"))?
     }
 
     /// Waits for blocking work that continues after a failed attempt, so that nothing is left when the failure is
@@ -155,14 +155,14 @@ impl Job {
     }
 
     /// The layers on disk that a pull may use as they are.
-    pub(crate) async fn reusable_layers(&self, audience: &Audience) -> Result<HashSet<String>, ImageFault> {
+    pub(crate) async fn reusable_layers(&self, audience: &Audience) -> Result<HashSet<String>, Fault> {
         let (store, audience) = (self.store.clone(), audience.clone());
         let read = base::blocking(move || store.layers_for(&audience)).await;
-        read.map_err(ImageFault::io("read the image records"))
+        read.map_err(Fault::io("read the image records"))
     }
 
     /// Adds an unpacked tree to the layers of the operator. If the layer exists already, the tree is dropped.
-    pub(crate) async fn add_layer(&self, id: &str, scratch: TempDir) -> Result<Arc<Slot>, ImageFault> {
+    pub(crate) async fn add_layer(&self, id: &str, scratch: TempDir) -> Result<Arc<Slot>, Fault> {
         let slot = self.layers.slot(&Audience::Everyone, id);
         slot.fill(&self.store, Reuse::Allowed, async { Ok(scratch) }).await?;
         Ok(slot)

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use crate::client::Audience;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::store::Store;
 
 /// The name of a layer's tree in its work directory.
@@ -50,8 +50,8 @@ impl Slot {
         &self,
         store: &Store,
         reuse: Reuse,
-        make: impl Future<Output = Result<TempDir, ImageFault>>,
-    ) -> Result<(), ImageFault> {
+        make: impl Future<Output = Result<TempDir, Fault>>,
+    ) -> Result<(), Fault> {
         let mut state = self.state.lock().await;
         if matches!(*state, SlotState::Missing) {
             *state = if reuse == Reuse::Allowed && store.has_layer(&self.id) {
@@ -94,8 +94,8 @@ impl LayerTable {
     pub(crate) async fn build(
         &self,
         key: &str,
-        make: impl Future<Output = Result<Arc<Slot>, ImageFault>>,
-    ) -> Result<(Arc<Build>, Arc<Slot>), ImageFault> {
+        make: impl Future<Output = Result<Arc<Slot>, Fault>>,
+    ) -> Result<(Arc<Build>, Arc<Slot>), Fault> {
         let build = find(&self.builds, key.to_owned(), Build::default);
         let mut built = build.0.lock().await;
         let slot = match &*built {
@@ -119,7 +119,7 @@ fn find<K: Eq + Hash, T>(table: &Mutex<HashMap<K, Weak<T>>>, key: K, new: impl F
 }
 
 /// Moves unpacked layers into the store. The slots stay locked meanwhile, so that no layer is fetched twice.
-pub(crate) async fn commit(store: &Arc<Store>, slots: &[Arc<Slot>]) -> Result<(), ImageFault> {
+pub(crate) async fn commit(store: &Arc<Store>, slots: &[Arc<Slot>]) -> Result<(), Fault> {
     let mut slots: Vec<_> = slots.to_vec();
     // Lock in a fixed order, so that two pulls cannot deadlock.
     slots.sort_by(|a, b| a.id.cmp(&b.id));
@@ -135,11 +135,11 @@ pub(crate) async fn commit(store: &Arc<Store>, slots: &[Arc<Slot>]) -> Result<()
             SlotState::Missing | SlotState::Stored => None,
         };
         let trees: Vec<_> = guards.iter().filter_map(ready).collect();
-        store.commit_layers(&trees).map_err(ImageFault::io("store the layers"))?;
+        store.commit_layers(&trees).map_err(Fault::io("store the layers"))?;
         for (_, state) in &mut guards {
             **state = SlotState::Stored;
         }
         Ok(())
     });
-    moved.await.map_err(ImageFault::io("store the layers"))?
+    moved.await.map_err(Fault::io("store the layers"))?
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::error::FailureKind;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 
 /// The free space is checked again after so many bytes.
 const BYTES_PER_CHECK: u64 = 64 << 20;
@@ -50,12 +50,12 @@ struct Reserve {
 }
 
 impl Reserve {
-    fn check(&self, needed: u64) -> Result<(), ImageFault> {
-        let free = free_bytes(&self.dir).map_err(ImageFault::io("read the free space"))?;
+    fn check(&self, needed: u64) -> Result<(), Fault> {
+        let free = free_bytes(&self.dir).map_err(Fault::io("read the free space"))?;
         if free >= self.bytes.saturating_add(needed) {
             return Ok(());
         }
-        Err(ImageFault::new(FailureKind::Io, format!("the disk has only {free} free bytes")))
+        Err(Fault::new(FailureKind::Io, format!("the disk has only {free} free bytes")))
     }
 }
 
@@ -71,12 +71,12 @@ impl Budget {
     }
 
     /// Fails if so many bytes more would use up free space that has to stay.
-    pub(crate) fn check_reserve(&self, needed: u64) -> Result<(), ImageFault> {
+    pub(crate) fn check_reserve(&self, needed: u64) -> Result<(), Fault> {
         self.reserve.as_ref().map_or(Ok(()), |reserve| reserve.check(needed))
     }
 
     /// Notes that bytes were written, and checks the free space from time to time.
-    pub(crate) fn wrote(&self, bytes: u64) -> Result<(), ImageFault> {
+    pub(crate) fn wrote(&self, bytes: u64) -> Result<(), Fault> {
         let Some(reserve) = &self.reserve else { return Ok(()) };
         if reserve.unchecked.fetch_add(bytes, Relaxed).saturating_add(bytes) < BYTES_PER_CHECK {
             return Ok(());
@@ -86,23 +86,23 @@ impl Budget {
     }
 
     /// Accounts for a file's size before it is written.
-    pub(crate) fn take_bytes(&self, bytes: u64) -> Result<(), ImageFault> {
+    pub(crate) fn take_bytes(&self, bytes: u64) -> Result<(), Fault> {
         let limit = self.limits.unpacked_bytes;
         let updated = self
             .bytes
             .fetch_update(Relaxed, Relaxed, |have| have.checked_add(bytes).filter(|sum| *sum <= limit));
-        updated.map(drop).map_err(|_| {
-            ImageFault::too_big(format!("the image unpacks to more than the {limit} bytes allowed"))
-        })
+        updated
+            .map(drop)
+            .map_err(|_| Fault::too_big(format!("the image unpacks to more than the {limit} bytes allowed")))
     }
 
-    pub(crate) fn take_entry(&self) -> Result<(), ImageFault> {
+    pub(crate) fn take_entry(&self) -> Result<(), Fault> {
         let limit = self.limits.entries;
         let updated =
             self.entries.fetch_update(Relaxed, Relaxed, |have| Some(have + 1).filter(|sum| *sum <= limit));
         updated
             .map(drop)
-            .map_err(|_| ImageFault::too_big(format!("the image has more than the {limit} entries allowed")))
+            .map_err(|_| Fault::too_big(format!("the image has more than the {limit} entries allowed")))
     }
 }
 

@@ -18,7 +18,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use tempfile::TempDir;
 
 use crate::client::{Audience, NamedBy};
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::image::ImageConfig;
 use crate::job::{Job, UnpackedImage};
 use crate::layers::{Reuse, Slot};
@@ -59,7 +59,7 @@ impl Origin {
     }
 
     /// A manifest or index by its digest, or the one that the source names. Returns the text and its verified digest.
-    async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), ImageFault> {
+    async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
         match self {
             Self::Registry(registry) => registry.manifest(digest).await,
             Self::Layout(layout) => layout.manifest(digest).await,
@@ -67,10 +67,10 @@ impl Origin {
     }
 
     /// A small blob into memory.
-    async fn read(&self, blob: &Blob, job: &Job) -> Result<Vec<u8>, ImageFault> {
+    async fn read(&self, blob: &Blob, job: &Job) -> Result<Vec<u8>, Fault> {
         if blob.size > manifest::TEXT_BYTES {
             let allowed = manifest::TEXT_BYTES;
-            return Err(ImageFault::too_big(format!(
+            return Err(Fault::too_big(format!(
                 "the image's configuration has {} bytes; at most {allowed} are allowed",
                 blob.size
             )));
@@ -80,15 +80,15 @@ impl Origin {
                 job.meter.expect_bytes(blob.size);
                 let fetched = registry.blob(blob, job).await?;
                 let Fetched::Temporary { file, .. } = &fetched else {
-                    return Err(ImageFault::refused("the blob has no file"));
+                    return Err(Fault::refused("the blob has no file"));
                 };
-                tokio::fs::read(file).await.map_err(ImageFault::io("read a blob"))
+                tokio::fs::read(file).await.map_err(Fault::io("read a blob"))
             }
             Self::Layout(layout) => layout.text(&blob.digest).await,
         }
     }
 
-    async fn fetch(&self, blob: &Blob, job: &Job) -> Result<Fetched, ImageFault> {
+    async fn fetch(&self, blob: &Blob, job: &Job) -> Result<Fetched, Fault> {
         match self {
             Self::Registry(registry) => registry.blob(blob, job).await,
             Self::Layout(layout) => {
@@ -105,7 +105,7 @@ pub(crate) async fn from_registry(
     named_by: NamedBy,
     options: &RegistryOptions,
     unreachable_registries: &UnreachableRegistries,
-) -> Result<UnpackedImage, ImageFault> {
+) -> Result<UnpackedImage, Fault> {
     let registry = Registry::connect(reference, named_by, options, unreachable_registries).await?;
     image(job, &Origin::Registry(Box::new(registry))).await
 }
@@ -114,15 +114,15 @@ pub(crate) async fn from_layout(
     job: &Job,
     dir: &Path,
     select: &LayoutSelect,
-) -> Result<UnpackedImage, ImageFault> {
+) -> Result<UnpackedImage, Fault> {
     image(job, &Origin::Layout(Layout::open(dir, select)?)).await
 }
 
-async fn image(job: &Job, origin: &Origin) -> Result<UnpackedImage, ImageFault> {
+async fn image(job: &Job, origin: &Origin) -> Result<UnpackedImage, Fault> {
     let (digest, manifest) = resolve(origin).await?;
     let config = manifest::parse_config(&origin.read(&manifest.config, job).await?)?;
     if config.diff_ids.len() != manifest.layers.len() {
-        return Err(ImageFault::refused(format!(
+        return Err(Fault::refused(format!(
             "the image has {} layers but its configuration names {}",
             manifest.layers.len(),
             config.diff_ids.len()
@@ -167,7 +167,7 @@ async fn image(job: &Job, origin: &Origin) -> Result<UnpackedImage, ImageFault> 
 
 /// Follows an index to the manifest for this machine. Returns the digest of the index or manifest that the source
 /// names.
-async fn resolve(origin: &Origin) -> Result<(String, manifest::Manifest), ImageFault> {
+async fn resolve(origin: &Origin) -> Result<(String, manifest::Manifest), Fault> {
     let (text, first) = origin.manifest(None).await?;
     let mut chosen = manifest::parse(&text)?;
     for _ in 0..manifest::NESTING {
@@ -176,7 +176,7 @@ async fn resolve(origin: &Origin) -> Result<(String, manifest::Manifest), ImageF
             Chosen::Next(digest) => chosen = manifest::parse(&origin.manifest(Some(&digest)).await?.0)?,
         }
     }
-    Err(ImageFault::refused(format!("the image has more than {} nested indexes", manifest::NESTING)))
+    Err(Fault::refused(format!("the image has more than {} nested indexes", manifest::NESTING)))
 }
 
 async fn layer(
@@ -186,7 +186,7 @@ async fn layer(
     slot: Arc<Slot>,
     reuse: Reuse,
     missing_bytes: u64,
-) -> Result<Arc<Slot>, ImageFault> {
+) -> Result<Arc<Slot>, Fault> {
     let diff_id = slot.id.as_str();
     let mut by_others = missing_bytes;
     let make = async {
@@ -202,7 +202,7 @@ async fn layer(
             ("unpacked layer", &format!("sha256:{diff_id}"), format!("sha256:{}", unpacked.diff_id)),
         ] {
             if want != got {
-                return Err(ImageFault::refused(format!(
+                return Err(Fault::refused(format!(
                     "the {what} does not match its digest: expected {want}, received {got}"
                 )));
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::sync::oneshot;
 
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 
 const OUTPUT_BYTES: u64 = 64 * 1024;
 const TAIL_BYTES: u64 = 4 * 1024;
@@ -61,9 +61,9 @@ pub(crate) async fn run(
     mut command: Command,
     scratch: &Path,
     limit: Duration,
-) -> Result<String, ImageFault> {
+) -> Result<String, Fault> {
     let output = scratch.join("stderr");
-    let open = || std::fs::File::create(&output).map_err(ImageFault::io("create a work file"));
+    let open = || std::fs::File::create(&output).map_err(Fault::io("create a work file"));
     let errors = open()?;
     command.stdout(Stdio::piped()).stderr(errors);
     let (tell_pid, pid) = oneshot::channel();
@@ -83,13 +83,13 @@ pub(crate) async fn run(
     std::thread::Builder::new()
         .name("image-tool".to_owned())
         .spawn(runner)
-        .map_err(ImageFault::io("start a thread"))?;
+        .map_err(Fault::io("start a thread"))?;
     let mut running = KillOnDrop(pid.await.ok());
     let ended = match tokio::time::timeout(limit, end).await {
         Ok(ended) => ended
-            .map_err(ImageFault::io(what))?
-            .map_err(|e| ImageFault::tool(format!("{what} cannot be run")).caused_by(e))?,
-        Err(_) => return Err(ImageFault::tool(format!("{what} took longer than {} s", limit.as_secs()))),
+            .map_err(Fault::io(what))?
+            .map_err(|e| Fault::tool(format!("{what} cannot be run")).caused_by(e))?,
+        Err(_) => return Err(Fault::tool(format!("{what} took longer than {} s", limit.as_secs()))),
     };
     running.0 = None;
     let (status, out) = ended;
@@ -99,7 +99,7 @@ pub(crate) async fn run(
     let mut errors = String::from_utf8_lossy(&tail(&output).unwrap_or_default()).trim().to_owned();
     let skip = errors.chars().count().saturating_sub(ERROR_CHARS);
     errors = errors.chars().skip(skip).collect();
-    Err(ImageFault::tool(format!("{what} failed ({status}): {errors}")))
+    Err(Fault::tool(format!("{what} failed ({status}): {errors}")))
 }
 
 fn start(mut command: Command, sender: oneshot::Sender<OwnedFd>) -> std::io::Result<std::process::Child> {

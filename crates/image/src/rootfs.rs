@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::client::Audience;
 use crate::error::FailureKind;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::image::ImageConfig;
 use crate::job::{Job, UnpackedImage};
 use crate::progress::PullStep;
@@ -22,12 +22,12 @@ pub(crate) fn plain_config() -> ImageConfig {
     ImageConfig { env: vec![("PATH".to_owned(), PATH.to_owned())], workdir: None, user: None }
 }
 
-pub(crate) async fn import(job: &Job, path: &Path) -> Result<UnpackedImage, ImageFault> {
+pub(crate) async fn import(job: &Job, path: &Path) -> Result<UnpackedImage, Fault> {
     let missing = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => {
-            ImageFault::new(FailureKind::NotFound, format!("{} does not exist", path.display()))
+            Fault::new(FailureKind::NotFound, format!("{} does not exist", path.display()))
         }
-        _ => ImageFault::io(format!("open {}", path.display()))(e),
+        _ => Fault::io(format!("open {}", path.display()))(e),
     };
     let meta = tokio::fs::metadata(path).await.map_err(missing)?;
     job.meter.stage(PullStep::Fetching);
@@ -38,7 +38,7 @@ pub(crate) async fn import(job: &Job, path: &Path) -> Result<UnpackedImage, Imag
     } else if meta.is_file() {
         job.unpack_file(path.to_path_buf(), Whiteouts::Refuse).await?
     } else {
-        return Err(ImageFault::refused(format!("{} is neither a file nor a directory", path.display())));
+        return Err(Fault::refused(format!("{} is neither a file nor a directory", path.display())));
     };
     check_root(&scratch.path().join(crate::layers::TREE), path)?;
     let digest = format!("sha256:{}", unpacked.blob_id);
@@ -55,15 +55,12 @@ pub(crate) async fn import(job: &Job, path: &Path) -> Result<UnpackedImage, Imag
 }
 
 /// Checks that the tree is a root file system, so that the import fails instead of the start of a sandbox.
-fn check_root(tree: &Path, path: &Path) -> Result<(), ImageFault> {
+fn check_root(tree: &Path, path: &Path) -> Result<(), Fault> {
     let has = |name: &str| tree.join(name).symlink_metadata().is_ok();
     if has("bin") || has("usr") {
         return Ok(());
     }
-    Err(ImageFault::refused(format!(
-        "{} is not a root file system: it has neither /bin nor /usr",
-        path.display()
-    )))
+    Err(Fault::refused(format!("{} is not a root file system: it has neither /bin nor /usr", path.display())))
 }
 
 /// Copies a directory through a tar that is not stored.
@@ -72,18 +69,17 @@ pub(crate) fn copy_dir(
     form: DirectoryForm,
     tree: &Path,
     rules: &Rules,
-) -> Result<Unpacked, ImageFault> {
-    let (reader, writer) = std::io::pipe().map_err(ImageFault::io("create a pipe"))?;
+) -> Result<Unpacked, Fault> {
+    let (reader, writer) = std::io::pipe().map_err(Fault::io("create a pipe"))?;
     let name = dir.display().to_string();
     let thread = std::thread::Builder::new().name("image-walk".to_owned());
-    let walker = thread
-        .spawn(move || walk::write_tar(&dir, form, writer))
-        .map_err(ImageFault::io("start a thread"))?;
+    let walker =
+        thread.spawn(move || walk::write_tar(&dir, form, writer)).map_err(Fault::io("start a thread"))?;
     let unpacked = unpack(reader, tree, rules);
-    let walked = walker.join().map_err(|_| ImageFault::refused(format!("{name} cannot be read")))?;
+    let walked = walker.join().map_err(|_| Fault::refused(format!("{name} cannot be read")))?;
     // An error of the reader closes the pipe and fails the writer too: the reader's error is the cause.
     let unpacked = unpacked?;
-    walked.map_err(ImageFault::io(format!("read {name}")))?;
+    walked.map_err(Fault::io(format!("read {name}")))?;
     Ok(unpacked)
 }
 
@@ -98,12 +94,7 @@ mod tests {
     use super::*;
     use crate::limits::{Budget, ImageLimits};
 
-    fn copy(
-        dir: &Path,
-        form: DirectoryForm,
-        into: &Path,
-        whiteouts: Whiteouts,
-    ) -> Result<Unpacked, ImageFault> {
+    fn copy(dir: &Path, form: DirectoryForm, into: &Path, whiteouts: Whiteouts) -> Result<Unpacked, Fault> {
         let budget = Arc::new(Budget::new(ImageLimits::default()));
         copy_dir(dir.to_path_buf(), form, into, &Rules { whiteouts, budget, cancelled: Arc::default() })
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::error::FailureKind;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::limits::Budget;
 
 use entry::Unpacker;
@@ -56,7 +56,7 @@ pub(crate) struct Unpacked {
 }
 
 /// Unpacks a tar, packed with gzip, zstd or not at all, into the empty directory `into`.
-pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unpacked, ImageFault> {
+pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unpacked, Fault> {
     let (tar, bounds) = stream::open(input, rules)?;
     let mut archive = tar::Archive::new(tar);
     let mut unpacker = Unpacker::new(into, rules)?;
@@ -64,7 +64,7 @@ pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unp
         let mut entries = archive.entries().map_err(unreadable)?;
         while let Some(mut entry) = bounds.next(&mut entries).map_err(unreadable)? {
             if rules.cancelled.load(Relaxed) {
-                return Err(ImageFault::new(FailureKind::Io, "unpacking was cancelled"));
+                return Err(Fault::new(FailureKind::Io, "unpacking was cancelled"));
             }
             unpacker.add(&mut entry)?;
             tarball::drain(&mut entry).map_err(unreadable)?;
@@ -75,12 +75,12 @@ pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unp
 }
 
 /// Converts an error of the archive's reader: an exceeded limit, or a malformed archive.
-fn unreadable(e: std::io::Error) -> ImageFault {
+fn unreadable(e: std::io::Error) -> Fault {
     if let Some(exceeded) = Exceeded::of(&e) {
-        return ImageFault::too_big(exceeded.to_string());
+        return Fault::too_big(exceeded.to_string());
     }
     match e.downcast::<Unsupported>() {
-        Ok(unsupported) => ImageFault::refused(unsupported.to_string()),
-        Err(e) => ImageFault::refused("the archive cannot be read").caused_by(e),
+        Ok(unsupported) => Fault::refused(unsupported.to_string()),
+        Err(e) => Fault::refused("the archive cannot be read").caused_by(e),
     }
 }

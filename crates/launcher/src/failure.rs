@@ -20,3 +20,25 @@ impl From<rootfs::StepError> for StepFailure {
         failed(error.step)(error.source)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_has_the_step_and_the_number_of_the_kernel() {
+        let StepFailure { step, error } = failed("mount the disk")(Errno::PERM);
+        assert_eq!((step.as_str(), error), ("mount the disk", libc::EPERM));
+        // An error that the kernel did not return.
+        assert_eq!(failed("x")(io::Error::other("no number")).error, libc::EIO);
+    }
+
+    #[test]
+    fn a_step_of_the_root_file_system_keeps_its_name() {
+        let source = io::Error::from_raw_os_error(libc::ENOSPC);
+        let failure = StepFailure::from(rootfs::StepError { step: "make mount points".to_owned(), source });
+        assert_eq!((failure.step.as_str(), failure.error), ("make mount points", libc::ENOSPC));
+    }
+}

@@ -75,3 +75,39 @@ pub fn attach_over(mount: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(mount.as_fd(), "", place.as_fd(), "", flags)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_flag_is_one_attribute_of_a_new_mount() {
+        let none = MountFlags::default();
+        assert_eq!(mount_attributes(none), MountAttrFlags::empty());
+        let single = [
+            (MountFlags { read_only: true, ..none }, MountAttrFlags::MOUNT_ATTR_RDONLY),
+            (MountFlags { no_suid: true, ..none }, MountAttrFlags::MOUNT_ATTR_NOSUID),
+            (MountFlags { no_dev: true, ..none }, MountAttrFlags::MOUNT_ATTR_NODEV),
+            (MountFlags { no_exec: true, ..none }, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+            (MountFlags { strict_atime: true, ..none }, MountAttrFlags::MOUNT_ATTR_STRICTATIME),
+        ];
+        for (flags, expected) in single {
+            assert_eq!(mount_attributes(flags), expected, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_copy_of_a_mount_is_restricted_in_the_same_way() {
+        assert_eq!(attributes(MountFlags::default()), Attributes::NONE);
+        let read_only = MountFlags { read_only: true, ..MountFlags::default() };
+        assert_eq!(attributes(read_only), Attributes::READ_ONLY);
+        let all = Attributes::READ_ONLY
+            | Attributes::NO_SET_USER_ID
+            | Attributes::NO_DEVICES
+            | Attributes::NO_EXECUTION;
+        assert_eq!(attributes(KERNEL_VIEW), all);
+        // The times of a copy are those of the file system.
+        let times = MountFlags { strict_atime: true, ..MountFlags::default() };
+        assert_eq!(attributes(times), Attributes::NONE);
+    }
+}

@@ -93,4 +93,65 @@ mod tests {
         rustix::io::write(&here, &[0xff; 20]).unwrap();
         assert!(receive::<Report>(&there).is_err());
     }
+
+    #[test]
+    fn a_message_that_is_too_large_is_not_sent() {
+        let (here, there) = pair();
+        let large = Report::Failed { step: "x".repeat(MAX_BYTES), error: 1 };
+        let refused = send(&here, &large, &[]).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::MSGSIZE.raw_os_error()));
+        let files = vec![here.as_fd(); MAX_FILES + 1];
+        assert!(send(&here, &Report::Done, &files).is_err());
+        send(&here, &Report::Done, &files[1..]).unwrap();
+        let (report, received) = receive::<Report>(&there).unwrap().unwrap();
+        assert_eq!((report, received.len()), (Report::Done, MAX_FILES));
+    }
+
+    #[test]
+    fn a_message_of_the_largest_size_arrives_whole() {
+        let (here, there) = pair();
+        // The rest is the variant, the length of the text and the number.
+        let step = "x".repeat(MAX_BYTES - 16);
+        let sent = Report::Failed { step, error: i32::MAX };
+        send(&here, &sent, &[]).unwrap();
+        assert_eq!(receive::<Report>(&there).unwrap().unwrap().0, sent);
+    }
+
+    #[test]
+    fn a_plan_is_read_back() {
+        let flags = crate::MountFlags { read_only: true, ..Default::default() };
+        let mount = |source| crate::Mount { source, target: "/x".into(), flags };
+        let nodes = vec![crate::Node { name: "null".to_owned(), major: 1, minor: 3 }];
+        let parameters = vec![("size".to_owned(), Some("1k".to_owned())), ("newinstance".to_owned(), None)];
+        let plan = crate::ContainerPlan {
+            daemon: 1,
+            place: "/place".into(),
+            layers: vec![crate::Layer::Snapshot, crate::Layer::Directory("/layer".into())],
+            uid_base: 1 << 16,
+            host_name: "name".to_owned(),
+            cgroups: vec![crate::CgroupEntry { tasks: None, visible: Some(("/a".into(), "/b".into())) }],
+            mounts: vec![
+                mount(crate::MountSource::Sys),
+                mount(crate::MountSource::Bind("/y".into())),
+                mount(crate::MountSource::Devices { parameters: parameters.clone(), nodes }),
+                mount(crate::MountSource::New {
+                    kind: crate::FileSystem::Devpts,
+                    name: "devpts".to_owned(),
+                    parameters,
+                }),
+            ],
+            links: vec![("/dev/fd".into(), "/proc/self/fd".into())],
+            masked: vec!["/proc/kcore".into()],
+            replaced: vec![("/proc/version".into(), "text".to_owned())],
+            read_only: vec!["/proc/sys".into()],
+            limits: vec![(7, u64::MAX)],
+            network_settings: vec![("/proc/sys/net/x".into(), "1".to_owned())],
+            capabilities: u64::MAX,
+            filter: vec![(6, 1, 2, u32::MAX)],
+            command: vec!["/agent".to_owned()],
+        };
+        let (here, there) = pair();
+        send(&here, &plan, &[]).unwrap();
+        assert_eq!(receive::<crate::ContainerPlan>(&there).unwrap().unwrap().0, plan);
+    }
 }

@@ -228,3 +228,53 @@ pub fn set_neighbour(socket: &RouteSocket, index: u32, address: Ipv4Addr, mac: [
     ];
     socket.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(attributes: Vec<LinkAttribute>) -> Option<Link> {
+        let mut message = LinkMessage::default();
+        message.header.index = 5;
+        message.attributes = attributes;
+        read(RouteNetlinkMessage::NewLink(message))
+    }
+
+    fn name() -> LinkAttribute {
+        LinkAttribute::IfName("sb1".to_owned())
+    }
+
+    #[test]
+    fn a_link_has_a_name_and_what_else_the_kernel_lists() {
+        let expected = Link {
+            index: 5,
+            name: "sb1".to_owned(),
+            alias: None,
+            carries: false,
+            bytes_received: 0,
+            bytes_sent: 0,
+        };
+        assert_eq!(listed(vec![name()]), Some(expected.clone()));
+        let alias = LinkAttribute::IfAlias("sandbox".to_owned());
+        let up = LinkAttribute::OperState(State::Up);
+        let full = listed(vec![alias, name(), up]);
+        assert_eq!(full, Some(Link { alias: Some("sandbox".to_owned()), carries: true, ..expected }));
+    }
+
+    #[test]
+    fn a_link_without_a_name_is_left_out() {
+        assert_eq!(listed(vec![LinkAttribute::IfAlias("sandbox".to_owned())]), None);
+        assert_eq!(listed(vec![]), None);
+        let mut removed = LinkMessage::default();
+        removed.attributes = vec![name()];
+        assert_eq!(read(RouteNetlinkMessage::DelLink(removed)), None);
+    }
+
+    #[test]
+    fn only_a_link_that_is_up_carries() {
+        for state in [State::Down, State::LowerLayerDown, State::Dormant, State::Unknown, State::Testing] {
+            let link = listed(vec![name(), LinkAttribute::OperState(state)]).unwrap();
+            assert!(!link.carries, "{state:?}");
+        }
+    }
+}

@@ -114,3 +114,75 @@ fn is_unreachable(error: &io::Error) -> bool {
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    fn net(text: &str) -> Ipv4Net {
+        text.parse().unwrap()
+    }
+
+    /// What the kernel would list after a request.
+    fn listed(change: impl FnOnce(&mut RouteMessage)) -> Option<RouteEntry> {
+        let mut message = message(net("10.9.0.0/16"), RouteType::Unicast);
+        change(&mut message);
+        read(RouteNetlinkMessage::NewRoute(message))
+    }
+
+    #[test]
+    fn a_route_of_the_daemon_is_read_back() {
+        let expected = RouteEntry { range: net("10.9.0.0/16"), link: None, is_ours: true };
+        assert_eq!(listed(|_| {}), Some(expected.clone()));
+        let through_a_link = listed(|message| message.attributes.push(RouteAttribute::Oif(7)));
+        assert_eq!(through_a_link, Some(RouteEntry { link: Some(7), ..expected }));
+    }
+
+    #[test]
+    fn a_route_without_a_destination_is_the_default_route() {
+        let whole = read(RouteNetlinkMessage::NewRoute(message(Ipv4Net::default(), RouteType::Unicast)));
+        assert_eq!(whole.unwrap().range, net("0.0.0.0/0"));
+        // The kernel refuses a destination that has no bits.
+        assert!(message(Ipv4Net::default(), RouteType::Unicast).attributes.is_empty());
+    }
+
+    #[test]
+    fn only_the_protocol_makes_a_route_the_daemons() {
+        let other = |protocol| listed(move |message| message.header.protocol = protocol).unwrap().is_ours;
+        assert!(!other(RouteProtocol::Static) && !other(RouteProtocol::Other(84)));
+        assert!(other(RouteProtocol::Other(83)));
+    }
+
+    #[test]
+    fn what_is_no_ipv4_route_is_left_out() {
+        let prefix = |bits| listed(move |message| message.header.destination_prefix_length = bits);
+        assert!(prefix(32).is_some() && prefix(33).is_none() && prefix(128).is_none());
+        let request = message(net("10.9.0.0/16"), RouteType::Unicast);
+        assert_eq!(read(RouteNetlinkMessage::DelRoute(request)), None);
+    }
+
+    #[test]
+    fn the_destination_of_a_request_has_no_host_bits() {
+        let request = message(net("10.9.8.7/16"), RouteType::BlackHole);
+        let destination = RouteAttribute::Destination(RouteAddress::Inet(Ipv4Addr::new(10, 9, 0, 0)));
+        assert_eq!(request.attributes, [destination]);
+        assert_eq!(
+            (request.header.destination_prefix_length, request.header.kind),
+            (16, RouteType::BlackHole)
+        );
+    }
+
+    #[test]
+    fn an_address_that_no_route_leads_to_is_told_from_a_failure() {
+        let is = |errno: Errno| is_unreachable(&io::Error::from_raw_os_error(errno.raw_os_error()));
+        for errno in [Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::INVAL, Errno::ACCESS] {
+            assert!(is(errno), "{errno:?}");
+        }
+        for errno in [Errno::PERM, Errno::NOBUFS, Errno::NODEV] {
+            assert!(!is(errno), "{errno:?}");
+        }
+        assert!(!is_unreachable(&io::ErrorKind::InvalidData.into()));
+    }
+}

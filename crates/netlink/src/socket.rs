@@ -111,3 +111,29 @@ pub fn is_absent(error: &io::Error) -> bool {
 pub fn is_present(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error())
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    fn error(errno: Errno) -> io::Error {
+        io::Error::from_raw_os_error(errno.raw_os_error())
+    }
+
+    #[test]
+    fn errors_tell_what_is_absent_and_what_is_there() {
+        for absent in [Errno::NODEV, Errno::NOENT, Errno::SRCH, Errno::ADDRNOTAVAIL] {
+            assert!(is_absent(&error(absent)) && !is_present(&error(absent)), "{absent:?}");
+        }
+        assert!(is_present(&error(Errno::EXIST)) && !is_absent(&error(Errno::EXIST)));
+        for other in [Errno::PERM, Errno::BUSY, Errno::NETDOWN] {
+            assert!(!is_absent(&error(other)) && !is_present(&error(other)), "{other:?}");
+        }
+        // Of the program, not of the kernel.
+        assert!(
+            !is_absent(&io::ErrorKind::NotFound.into()) && !is_present(&io::ErrorKind::AlreadyExists.into())
+        );
+    }
+}

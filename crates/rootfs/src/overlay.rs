@@ -162,3 +162,41 @@ fn set_fs_ids(id: u32) {
         libc::setfsuid(id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner_and_mode(path: &Path) -> (u32, u32, u32) {
+        let metadata = fs::metadata(path).unwrap();
+        (metadata.uid(), metadata.gid(), metadata.mode() & 0o7777)
+    }
+
+    /// The directories of a snapshot and of the disk above it. The tests run as root.
+    fn layers() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let [lower, upper] = ["lower", "upper"].map(|name| dir.path().join(name));
+        for path in [&lower, &upper] {
+            fs::create_dir(path).unwrap();
+        }
+        chown(&lower, Some(5), Some(6)).unwrap();
+        fs::set_permissions(&lower, fs::Permissions::from_mode(0o1750)).unwrap();
+        fs::set_permissions(&upper, fs::Permissions::from_mode(0o755)).unwrap();
+        (dir, lower, upper)
+    }
+
+    #[test]
+    fn an_unused_disk_takes_the_root_of_the_snapshot_below() {
+        let (_dir, lower, upper) = layers();
+        inherit_root(&lower, &upper).unwrap();
+        assert_eq!(owner_and_mode(&upper), (5, 6, 0o1750));
+    }
+
+    #[test]
+    fn a_disk_in_use_keeps_what_its_sandbox_has_set() {
+        let (_dir, lower, upper) = layers();
+        fs::write(upper.join("file"), "written").unwrap();
+        inherit_root(&lower, &upper).unwrap();
+        assert_eq!(owner_and_mode(&upper), (0, 0, 0o755));
+    }
+}

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tar::{Builder, EntryType, Header};
 
 use super::read_text;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::job::Job;
 use crate::layers::Slot;
 use crate::unpack::{Whiteouts, unpack};
@@ -68,8 +68,8 @@ impl About {
     }
 
     /// A layer with `/etc/sandbox-image`, a link `python`, and without the marker file that disables pip.
-    pub(super) async fn layer(&self, job: &Job) -> Result<Arc<Slot>, ImageFault> {
-        let tar = self.tar().map_err(ImageFault::io("describe the image"))?;
+    pub(super) async fn layer(&self, job: &Job) -> Result<Arc<Slot>, Fault> {
+        let tar = self.tar().map_err(Fault::io("describe the image"))?;
         let (unpacked, scratch) = job
             .unpack_with(Whiteouts::Honour, move |tree, rules| unpack(tar.as_slice(), tree, rules))
             .await?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tar::{Builder, EntryType};
 
 use super::about::header;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::job::Job;
 use crate::layers::Slot;
 use crate::unpack::{Whiteouts, unpack};
@@ -15,8 +15,8 @@ use crate::unpack::{Whiteouts, unpack};
 /// Where clients look for noVNC, and where Debian's package `novnc` has it.
 const NOVNC: (&str, &str) = ("opt/noVNC", "/usr/share/novnc");
 
-pub(super) async fn layer(job: &Job) -> Result<Arc<Slot>, ImageFault> {
-    let tar = tar().map_err(ImageFault::io("assemble the layer of the desktop"))?;
+pub(super) async fn layer(job: &Job) -> Result<Arc<Slot>, Fault> {
+    let tar = tar().map_err(Fault::io("assemble the layer of the desktop"))?;
     let (unpacked, scratch) =
         job.unpack_with(Whiteouts::Refuse, move |tree, rules| unpack(tar.as_slice(), tree, rules)).await?;
     job.add_layer(&unpacked.diff_id, scratch).await

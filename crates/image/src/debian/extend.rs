@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::BUILD_LIMIT;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::job::Job;
 use crate::layers::Slot;
 use crate::process::{contained, run};
@@ -40,7 +40,7 @@ rm root/etc/resolv.conf root/usr/sbin/policy-rc.d
 /// Number of attempts: another pull may move the root to its final path meanwhile.
 const ATTEMPTS: usize = 3;
 
-pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<Arc<Slot>, ImageFault> {
+pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<Arc<Slot>, Fault> {
     let mut attempts = 1;
     let scratch = loop {
         let tree = base.with_tree(&job.store, Path::to_path_buf).await;
@@ -61,7 +61,7 @@ pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<A
     job.add_layer(&copied.0.diff_id, copied.1).await
 }
 
-async fn install(tree: &Path, scratch: &Path, packages: &[&str]) -> Result<(), ImageFault> {
+async fn install(tree: &Path, scratch: &Path, packages: &[&str]) -> Result<(), Fault> {
     let mut command = contained("sh");
     command.args(["-c", SCRIPT, "sh"]).arg(tree).args(packages).current_dir(scratch).env("LC_ALL", "C.UTF-8");
     run(&format!("apt-get install {}", packages.join(" ")), command, scratch, BUILD_LIMIT).await.map(drop)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tar::{Builder, EntryType};
 
 use super::about::header;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::job::Job;
 use crate::layers::Slot;
 use crate::unpack::{Whiteouts, unpack};
@@ -39,8 +39,8 @@ const FILES: &[(&str, u32, &[u8])] = files![
     "usr/local/share/jupyter/kernels/sandboxd-python/kernel.json" 0o644 "kernels/sandboxd-python/kernel.json",
 ];
 
-pub(super) async fn layer(job: &Job) -> Result<Arc<Slot>, ImageFault> {
-    let tar = tar().map_err(ImageFault::io("assemble the layer of the code interpreter"))?;
+pub(super) async fn layer(job: &Job) -> Result<Arc<Slot>, Fault> {
+    let tar = tar().map_err(Fault::io("assemble the layer of the code interpreter"))?;
     let (unpacked, scratch) =
         job.unpack_with(Whiteouts::Refuse, move |tree, rules| unpack(tar.as_slice(), tree, rules)).await?;
     job.add_layer(&unpacked.diff_id, scratch).await

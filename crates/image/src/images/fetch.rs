@@ -9,7 +9,7 @@ use super::ImagesState;
 use super::active_pulls::Task;
 use crate::client::{ClientCharge, ClientPull, PULL_TIMEOUT};
 use crate::error::{FailureKind, ImageError, SourceFailure};
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::image::Image;
 use crate::job::{Builds, Job, UnpackedImage};
 use crate::limits::{Budget, ImageLimits};
@@ -46,7 +46,7 @@ impl ImagesState {
                         return Err(ImageError::PullQuota { account: client.account.to_string(), reached });
                     }
                     tracing::warn!(image = %task.name, source = %source_text, reason = %fault, "image source failed");
-                    let ImageFault { kind, reason, source } = fault;
+                    let Fault { kind, reason, source } = fault;
                     failures.push(SourceFailure { source_text, kind, reason, source });
                 }
             }
@@ -60,7 +60,7 @@ impl ImagesState {
         source: &ImageSource,
         failures: &[SourceFailure],
         meter: &Arc<Meter>,
-    ) -> Result<Arc<Image>, ImageFault> {
+    ) -> Result<Arc<Image>, Fault> {
         let reasons = failures.iter().map(short_reason).collect::<Vec<_>>().join(", ");
         let job = Job {
             store: self.store.clone(),
@@ -103,7 +103,7 @@ impl ImagesState {
         job: &Job,
         source: &ImageSource,
         task: &Task,
-    ) -> Result<UnpackedImage, ImageFault> {
+    ) -> Result<UnpackedImage, Fault> {
         let outcome = self.outcome(job, source, task);
         if task.client.is_none() {
             return outcome.await;
@@ -111,16 +111,11 @@ impl ImagesState {
         let in_time = tokio::time::timeout(PULL_TIMEOUT, outcome).await;
         in_time.unwrap_or_else(|_| {
             let seconds = PULL_TIMEOUT.as_secs();
-            Err(ImageFault::new(FailureKind::TooSlow, format!("the pull took longer than {seconds} s")))
+            Err(Fault::new(FailureKind::TooSlow, format!("the pull took longer than {seconds} s")))
         })
     }
 
-    async fn outcome(
-        &self,
-        job: &Job,
-        source: &ImageSource,
-        task: &Task,
-    ) -> Result<UnpackedImage, ImageFault> {
+    async fn outcome(&self, job: &Job, source: &ImageSource, task: &Task) -> Result<UnpackedImage, Fault> {
         match source {
             ImageSource::Registry { reference } => {
                 let (options, unreachable) = (&self.options.registry, &self.unreachable_registries);
@@ -137,7 +132,7 @@ impl ImagesState {
         task: &Task,
         source: &ImageSource,
         outcome: UnpackedImage,
-    ) -> Result<ImageRecord, ImageFault> {
+    ) -> Result<ImageRecord, Fault> {
         layers::commit(&self.store, &outcome.layers).await?;
         let mut record = ImageRecord {
             name: task.name.clone(),
@@ -164,7 +159,7 @@ impl ImagesState {
             store.write_record(&record)?;
             std::io::Result::Ok(record)
         });
-        written.await.map_err(ImageFault::io("write the record"))
+        written.await.map_err(Fault::io("write the record"))
     }
 }
 

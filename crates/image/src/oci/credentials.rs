@@ -11,7 +11,7 @@ use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
 
 use crate::error::FailureKind;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 
 const CONFIG_BYTES: u64 = 1 << 20;
 
@@ -70,12 +70,12 @@ fn read(path: &Path) -> Result<Option<ConfigFile>, BadCredentials> {
     serde_json::from_str(&text).map(Some).map_err(malformed)
 }
 
-pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<RegistryAuth, ImageFault> {
+pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<RegistryAuth, Fault> {
     let Some(path) = path else { return Ok(RegistryAuth::Anonymous) };
-    let found = read(path).map_err(|bad| ImageFault::new(FailureKind::Credentials, bad.to_string()))?;
+    let found = read(path).map_err(|bad| Fault::new(FailureKind::Credentials, bad.to_string()))?;
     let Some(config) = found else { return Ok(RegistryAuth::Anonymous) };
     let login_error =
-        |why: String| ImageFault::new(FailureKind::Credentials, format!("{}: {why}", path.display()));
+        |why: String| Fault::new(FailureKind::Credentials, format!("{}: {why}", path.display()));
     let names = [reference.registry(), reference.resolve_registry()];
     let is_this_registry = |key: &str| names.contains(&host(key));
     if let Some((_, helper)) = config.cred_helpers.iter().find(|(key, _)| is_this_registry(key)) {
@@ -126,7 +126,7 @@ fn host(key: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn find_in(text: &str, reference: &str) -> Result<RegistryAuth, ImageFault> {
+    fn find_in(text: &str, reference: &str) -> Result<RegistryAuth, Fault> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.json");
         std::fs::write(&path, text).unwrap();

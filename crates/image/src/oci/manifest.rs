@@ -8,7 +8,7 @@ use serde::Deserialize;
 use self::at_most::AtMost;
 
 use super::Config;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::image::ImageConfig;
 use crate::source::is_sha256;
 
@@ -73,10 +73,10 @@ struct Platform {
     variant: Option<String>,
 }
 
-pub(super) fn parse(text: &[u8]) -> Result<Chosen, ImageFault> {
+pub(super) fn parse(text: &[u8]) -> Result<Chosen, Fault> {
     let unreadable = "the manifest cannot be read";
     let parsed: ManifestText =
-        serde_json::from_slice(text).map_err(|e| ImageFault::refused(unreadable).caused_by(e))?;
+        serde_json::from_slice(text).map_err(|e| Fault::refused(unreadable).caused_by(e))?;
     match (parsed.config, parsed.layers, parsed.manifests) {
         (Some(config), Some(layers), _) => {
             let layers = layers.get("layers")?;
@@ -87,25 +87,24 @@ pub(super) fn parse(text: &[u8]) -> Result<Chosen, ImageFault> {
             }))
         }
         (_, _, Some(entries)) => choose(&entries.get("variants")?).map(Chosen::Next),
-        _ => Err(ImageFault::refused(format!("{unreadable}: it has neither layers nor an index"))),
+        _ => Err(Fault::refused(format!("{unreadable}: it has neither layers nor an index"))),
     }
 }
 
-fn blob(descriptor: &Descriptor) -> Result<Blob, ImageFault> {
+fn blob(descriptor: &Descriptor) -> Result<Blob, Fault> {
     if !is_sha256(&descriptor.digest) {
         let digest: String = descriptor.digest.chars().take(150).collect();
-        return Err(ImageFault::refused(format!(
+        return Err(Fault::refused(format!(
             "digest '{}' is not sha256: and 64 hexadecimal digits",
             digest.escape_debug()
         )));
     }
-    let size =
-        u64::try_from(descriptor.size).map_err(|_| ImageFault::refused("a blob has a negative size"))?;
+    let size = u64::try_from(descriptor.size).map_err(|_| Fault::refused("a blob has a negative size"))?;
     Ok(Blob { digest: descriptor.digest.clone(), size })
 }
 
 /// Checks that a layer is a tar. Its first bytes tell the compression.
-fn layer_type(layer: &Descriptor) -> Result<(), ImageFault> {
+fn layer_type(layer: &Descriptor) -> Result<(), Fault> {
     let known = ["application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."];
     let kind = layer.media_type.as_str();
     if known.iter().any(|start| kind.starts_with(start))
@@ -115,7 +114,7 @@ fn layer_type(layer: &Descriptor) -> Result<(), ImageFault> {
         return Ok(());
     }
     let kind: String = kind.chars().take(150).collect();
-    Err(ImageFault::refused(format!(
+    Err(Fault::refused(format!(
         "a layer is of type '{}'; allowed: OCI and Docker layers (tar, gzip, zstd)",
         kind.escape_debug()
     )))
@@ -131,7 +130,7 @@ fn architecture() -> &'static str {
 }
 
 /// The entry for this machine. If there are several, the one for the most processors of the architecture.
-fn choose(entries: &[IndexEntry]) -> Result<String, ImageFault> {
+fn choose(entries: &[IndexEntry]) -> Result<String, Fault> {
     let platform = |entry: &IndexEntry| {
         entry.platform.as_ref().map(|p| (p.os.clone(), p.architecture.clone(), p.variant.clone()))
     };
@@ -153,14 +152,14 @@ fn choose(entries: &[IndexEntry]) -> Result<String, ImageFault> {
             .take(20)
             .map(|(os, arch, _)| format!("{os}/{arch}"))
             .collect();
-        return Err(ImageFault::refused(format!(
+        return Err(Fault::refused(format!(
             "the image has no variant for linux/{}; it has {}",
             architecture(),
             has.join(", ")
         )));
     };
     if !is_sha256(&entry.digest) {
-        return Err(ImageFault::refused("the image's index names a digest other than sha256"));
+        return Err(Fault::refused("the image's index names a digest other than sha256"));
     }
     Ok(entry.digest.clone())
 }
@@ -186,13 +185,13 @@ struct ConfigPart {
     user: Option<String>,
 }
 
-pub(super) fn parse_config(text: &[u8]) -> Result<Config, ImageFault> {
+pub(super) fn parse_config(text: &[u8]) -> Result<Config, Fault> {
     let parsed: ConfigText = serde_json::from_slice(text)
-        .map_err(|e| ImageFault::refused("the image's configuration cannot be read").caused_by(e))?;
+        .map_err(|e| Fault::refused("the image's configuration cannot be read").caused_by(e))?;
     let (os, arch) = (parsed.os.as_deref().unwrap_or("linux"), parsed.architecture.as_deref());
     if os != "linux" || arch.is_some_and(|arch| arch != architecture()) {
         let arch = arch.unwrap_or("unknown");
-        return Err(ImageFault::refused(format!(
+        return Err(Fault::refused(format!(
             "the image is for {os}/{arch}, this machine is linux/{}",
             architecture()
         )));
@@ -201,7 +200,7 @@ pub(super) fn parse_config(text: &[u8]) -> Result<Config, ImageFault> {
     let bad = |id: &&String| !is_sha256(id);
     if let Some(id) = diff_ids.iter().find(bad) {
         let id: String = id.chars().take(150).collect();
-        return Err(ImageFault::refused(format!(
+        return Err(Fault::refused(format!(
             "diff id '{}' is not sha256: and 64 hexadecimal digits",
             id.escape_debug()
         )));
@@ -210,7 +209,7 @@ pub(super) fn parse_config(text: &[u8]) -> Result<Config, ImageFault> {
     let part = parsed.config.unwrap_or_default();
     let env = part.env.map_or(Vec::new(), |env| env.0);
     if env.len() > ENV_ENTRIES || env.iter().map(String::len).sum::<usize>() > ENV_BYTES {
-        return Err(ImageFault::too_big(format!(
+        return Err(Fault::too_big(format!(
             "the image's environment has more than {ENV_ENTRIES} entries or {ENV_BYTES} bytes"
         )));
     }

@@ -25,7 +25,7 @@ use super::retry::{RetryVerdict, back_off, classify, verdict};
 use super::{Fetched, UnreachableRegistries, credentials};
 use crate::client::{Audience, NamedBy};
 use crate::error::{FailureKind, chain};
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::job::Job;
 use crate::source::is_sha256;
 use crate::unpack::{hex, sha256_hex};
@@ -102,12 +102,12 @@ impl Registry {
         named_by: NamedBy,
         options: &RegistryOptions,
         unreachable_registries: &UnreachableRegistries,
-    ) -> Result<Self, ImageFault> {
+    ) -> Result<Self, Fault> {
         let reference: Reference =
-            text.parse().map_err(|e| ImageFault::refused("the reference is malformed").caused_by(e))?;
+            text.parse().map_err(|e| Fault::refused("the reference is malformed").caused_by(e))?;
         let host = reference.resolve_registry().to_owned();
         let unreachable = |why: &str| {
-            ImageFault::new(FailureKind::Unreachable, format!("registry {host} cannot be reached: {why}"))
+            Fault::new(FailureKind::Unreachable, format!("registry {host} cannot be reached: {why}"))
         };
         let reach = options.reach(reference.registry(), named_by);
         let registry = Self::new(reference, reach, named_by, options)?;
@@ -130,7 +130,7 @@ impl Registry {
             Ok(Err(ContactError::None(e))) => {
                 remember(&chain(&e));
                 let reason = format!("registry {host} cannot be reached");
-                Err(ImageFault::new(FailureKind::Unreachable, reason).caused_by(e))
+                Err(Fault::new(FailureKind::Unreachable, reason).caused_by(e))
             }
             Err(_) => {
                 let why = format!("no answer within {} ms", options.connect_timeout.as_millis());
@@ -145,7 +145,7 @@ impl Registry {
         reach: Reach,
         named_by: NamedBy,
         options: &RegistryOptions,
-    ) -> Result<Self, ImageFault> {
+    ) -> Result<Self, Fault> {
         let host = reference.resolve_registry();
         let scheme = if is_loopback(host) { "http" } else { "https" };
         let login = credentials::find(options.docker_config.as_deref(), &reference)?;
@@ -188,7 +188,7 @@ impl Registry {
     }
 
     /// A manifest or index: the one with this digest, or the one the reference names.
-    pub(super) async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), ImageFault> {
+    pub(super) async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
         let wanted = digest.or(self.reference.digest());
         let which = wanted.or(self.reference.tag()).unwrap_or("latest");
         let what = format!("manifest {}/{}:{which}", self.reference.registry(), self.reference.repository());
@@ -205,7 +205,7 @@ impl Registry {
     }
 
     /// Transfers a blob to a file and verifies it.
-    pub(super) async fn blob(&self, blob: &Blob, job: &Job) -> Result<Fetched, ImageFault> {
+    pub(super) async fn blob(&self, blob: &Blob, job: &Job) -> Result<Fetched, Fault> {
         let scratch = job.scratch()?;
         let path = scratch.path().join("blob");
         let mut transfer = Transfer::new(&path, blob, job).await?;
@@ -245,7 +245,7 @@ impl Registry {
         Ok(())
     }
 
-    async fn wait_or_fail(&self, what: &str, e: HttpError, attempts: &mut u32) -> Result<(), ImageFault> {
+    async fn wait_or_fail(&self, what: &str, e: HttpError, attempts: &mut u32) -> Result<(), Fault> {
         let (verdict, fault) = classify(what, e);
         if verdict == RetryVerdict::Final || *attempts >= self.attempts {
             return Err(fault);
@@ -262,13 +262,13 @@ enum ContactError {
     /// The registry did not respond.
     None(HttpError),
     /// The registry refused.
-    Refused(ImageFault),
+    Refused(Fault),
 }
 
 /// Why a transfer ended early.
 enum TransferError {
     Registry(HttpError),
-    Fault(ImageFault),
+    Fault(Fault),
 }
 
 impl From<HttpError> for TransferError {
@@ -277,8 +277,8 @@ impl From<HttpError> for TransferError {
     }
 }
 
-impl From<ImageFault> for TransferError {
-    fn from(fault: ImageFault) -> Self {
+impl From<Fault> for TransferError {
+    fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
@@ -293,36 +293,36 @@ struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    async fn new(path: &Path, blob: &'a Blob, job: &'a Job) -> Result<Self, ImageFault> {
+    async fn new(path: &Path, blob: &'a Blob, job: &'a Job) -> Result<Self, Fault> {
         let limit = job.budget.limits.unpacked_bytes;
         if blob.size > limit {
-            return Err(ImageFault::too_big(format!(
+            return Err(Fault::too_big(format!(
                 "blob {} has {} bytes; at most {limit} are allowed",
                 blob.digest, blob.size
             )));
         }
-        let file = File::create(path).await.map_err(ImageFault::io("create a work file"))?;
+        let file = File::create(path).await.map_err(Fault::io("create a work file"))?;
         Ok(Self { blob, job, file, hash: Sha256::new(), received: 0 })
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), ImageFault> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let received = self.received + bytes.len() as u64;
         if received > self.blob.size {
-            return Err(ImageFault::refused(format!(
+            return Err(Fault::refused(format!(
                 "blob {} is longer than the {} bytes in its manifest",
                 self.blob.digest, self.blob.size
             )));
         }
-        self.file.write_all(bytes).await.map_err(ImageFault::io("write a blob"))?;
+        self.file.write_all(bytes).await.map_err(Fault::io("write a blob"))?;
         self.hash.update(bytes);
         self.received = received;
         self.job.receive(bytes.len() as u64)
     }
 
-    async fn restart(&mut self) -> Result<(), ImageFault> {
+    async fn restart(&mut self) -> Result<(), Fault> {
         use tokio::io::AsyncSeekExt;
-        self.file.rewind().await.map_err(ImageFault::io("write a blob"))?;
-        self.file.set_len(0).await.map_err(ImageFault::io("write a blob"))?;
+        self.file.rewind().await.map_err(Fault::io("write a blob"))?;
+        self.file.set_len(0).await.map_err(Fault::io("write a blob"))?;
         self.job.meter.take_back(self.received);
         self.hash = Sha256::new();
         self.received = 0;
@@ -330,11 +330,11 @@ impl<'a> Transfer<'a> {
     }
 
     /// Verifies the digest. For resumed transfers this is the only verification.
-    async fn finish(mut self) -> Result<(), ImageFault> {
-        self.file.flush().await.map_err(ImageFault::io("write a blob"))?;
+    async fn finish(mut self) -> Result<(), Fault> {
+        self.file.flush().await.map_err(Fault::io("write a blob"))?;
         let received = format!("sha256:{}", hex(&self.hash.finalize()));
         if received != self.blob.digest {
-            return Err(ImageFault::refused(format!(
+            return Err(Fault::refused(format!(
                 "a blob does not match its digest: expected {}, received {received}",
                 self.blob.digest
             )));
@@ -343,24 +343,24 @@ impl<'a> Transfer<'a> {
     }
 }
 
-fn check_manifest(what: &str, text: Vec<u8>, want: Option<&str>) -> Result<(Vec<u8>, String), ImageFault> {
+fn check_manifest(what: &str, text: Vec<u8>, want: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
     let received = format!("sha256:{}", sha256_hex(&text));
     match want.filter(|want| is_sha256(want) && *want != received) {
-        Some(want) => Err(ImageFault::refused(format!(
+        Some(want) => Err(Fault::refused(format!(
             "{what} does not match its digest: expected {want}, received {received}"
         ))),
         None => Ok((text, received)),
     }
 }
 
-fn client(reach: &Reach, options: &RegistryOptions) -> Result<Client, ImageFault> {
+fn client(reach: &Reach, options: &RegistryOptions) -> Result<Client, Fault> {
     // Fails if the process has installed a provider, which is then used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::builder()
         .connect_timeout(options.connect_timeout)
         .read_timeout(options.read_timeout)
         .user_agent(concat!("sandboxd/", env!("CARGO_PKG_VERSION")));
-    reach.limit(client).build().map_err(|e| ImageFault::tool("no HTTPS client").caused_by(e))
+    reach.limit(client).build().map_err(|e| Fault::tool("no HTTPS client").caused_by(e))
 }
 
 /// Whether a registry is on this machine. Only these are contacted without TLS.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::http::HttpError;
 use crate::error::FailureKind;
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub(super) fn back_off(first: Duration, attempts: u32) -> Duration {
 }
 
 /// Classifies the failure of a request.
-pub(super) fn classify(what: &str, e: HttpError) -> (RetryVerdict, ImageFault) {
+pub(super) fn classify(what: &str, e: HttpError) -> (RetryVerdict, Fault) {
     let (verdict, kind) = verdict(&e);
-    (verdict, ImageFault::new(kind, what).caused_by(e))
+    (verdict, Fault::new(kind, what).caused_by(e))
 }
 
 pub(super) fn verdict(e: &HttpError) -> (RetryVerdict, FailureKind) {

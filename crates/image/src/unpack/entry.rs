@@ -10,7 +10,7 @@ use tar::EntryType;
 use super::name::{self, Meaning, Name, show};
 use super::tree::{self, Meta, Tree};
 use super::{Rules, unreadable};
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 
 /// The highest id that a sandbox's user namespace maps.
 const MAX_ID: u64 = 65_535;
@@ -31,12 +31,12 @@ pub(super) struct Unpacker<'a> {
 type TarEntry<'a, R> = tar::Entry<'a, R>;
 
 impl<'a> Unpacker<'a> {
-    pub(super) fn new(into: &Path, rules: &'a Rules) -> Result<Self, ImageFault> {
+    pub(super) fn new(into: &Path, rules: &'a Rules) -> Result<Self, Fault> {
         let tree = Tree::open(into)?;
         Ok(Self { tree, rules, directories: vec![], directory_name_bytes: 0, buffer: vec![0; COPY_BYTES] })
     }
 
-    pub(super) fn add<R: Read>(&mut self, entry: &mut TarEntry<'_, R>) -> Result<(), ImageFault> {
+    pub(super) fn add<R: Read>(&mut self, entry: &mut TarEntry<'_, R>) -> Result<(), Fault> {
         self.rules.budget.take_entry()?;
         if entry.header().entry_type() == EntryType::XGlobalHeader {
             return Ok(());
@@ -54,9 +54,9 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    fn root(&mut self, kind: EntryType, name: &Name, meta: &Meta) -> Result<(), ImageFault> {
+    fn root(&mut self, kind: EntryType, name: &Name, meta: &Meta) -> Result<(), Fault> {
         if kind != EntryType::Directory {
-            return Err(ImageFault::refused("the archive has an entry for its root that is not a directory"));
+            return Err(Fault::refused("the archive has an entry for its root that is not a directory"));
         }
         self.remember(b"", meta.mtime)?;
         self.tree.directory(name, meta)
@@ -69,7 +69,7 @@ impl<'a> Unpacker<'a> {
         name: &Name,
         last: &[u8],
         meta: &Meta,
-    ) -> Result<(), ImageFault> {
+    ) -> Result<(), Fault> {
         match entry.header().entry_type() {
             // Archives older than POSIX mark a directory only by a slash.
             EntryType::Regular if path.ends_with(b"/") => self.directory(path, name, meta),
@@ -86,26 +86,26 @@ impl<'a> Unpacker<'a> {
                 self.tree.hard_link(name, last, &target)
             }
             EntryType::Fifo => self.tree.fifo(name, last, meta),
-            EntryType::Char | EntryType::Block => Err(ImageFault::refused(format!(
+            EntryType::Char | EntryType::Block => Err(Fault::refused(format!(
                 "{} is a device; make the archive without device nodes (a sandbox has its own /dev)",
                 show(path)
             ))),
             other => {
                 let kind = char::from(other.as_byte()).escape_default().to_string();
-                Err(ImageFault::refused(format!("{} is an entry of the unknown type '{kind}'", show(path))))
+                Err(Fault::refused(format!("{} is an entry of the unknown type '{kind}'", show(path))))
             }
         }
     }
 
-    fn directory(&mut self, path: &[u8], name: &Name, meta: &Meta) -> Result<(), ImageFault> {
+    fn directory(&mut self, path: &[u8], name: &Name, meta: &Meta) -> Result<(), Fault> {
         self.remember(path, meta.mtime)?;
         self.tree.directory(name, meta)
     }
 
-    fn remember(&mut self, path: &[u8], mtime: Timespec) -> Result<(), ImageFault> {
+    fn remember(&mut self, path: &[u8], mtime: Timespec) -> Result<(), Fault> {
         self.directory_name_bytes += path.len() + size_of::<(Vec<u8>, Timespec)>();
         if self.directory_name_bytes > DIRECTORY_NAME_BYTES {
-            return Err(ImageFault::too_big("the names of the archive's directories take more than 64 MiB"));
+            return Err(Fault::too_big("the names of the archive's directories take more than 64 MiB"));
         }
         self.directories.push((path.to_vec(), mtime));
         Ok(())
@@ -117,7 +117,7 @@ impl<'a> Unpacker<'a> {
         name: &Name,
         last: &[u8],
         meta: &Meta,
-    ) -> Result<(), ImageFault> {
+    ) -> Result<(), Fault> {
         let size = entry.size();
         self.rules.budget.take_bytes(size)?;
         let mut file = self.tree.file(name, last)?;
@@ -127,22 +127,22 @@ impl<'a> Unpacker<'a> {
             let want = usize::try_from(left).unwrap_or(COPY_BYTES).min(COPY_BYTES);
             let n = entry.read(&mut self.buffer[..want]).map_err(unreadable)?;
             if n == 0 {
-                return Err(ImageFault::refused(format!("the archive ends within {}", show(last))));
+                return Err(Fault::refused(format!("the archive ends within {}", show(last))));
             }
             let bytes = &self.buffer[..n];
             let written = if sparse { write_sparse(&mut file, bytes) } else { file.write_all(bytes) };
-            written.map_err(ImageFault::io(format!("write {}", show(last))))?;
+            written.map_err(Fault::io(format!("write {}", show(last))))?;
             self.rules.budget.wrote(n as u64)?;
             left -= n as u64;
         }
         if sparse {
-            file.set_len(size).map_err(ImageFault::io(format!("write {}", show(last))))?;
+            file.set_len(size).map_err(Fault::io(format!("write {}", show(last))))?;
         }
         tree::apply(&file, name, meta)
     }
 
     /// Sets the directories' times, which filling them changed, in reverse order of creation.
-    pub(super) fn finish(self) -> Result<(), ImageFault> {
+    pub(super) fn finish(self) -> Result<(), Fault> {
         self.directories.iter().rev().try_for_each(|(path, mtime)| self.tree.touch_directory(path, *mtime))
     }
 }
@@ -156,29 +156,22 @@ fn write_sparse(file: &mut File, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all(bytes)
 }
 
-fn link_target<R: Read>(entry: &TarEntry<'_, R>, path: &[u8]) -> Result<Vec<u8>, ImageFault> {
+fn link_target<R: Read>(entry: &TarEntry<'_, R>, path: &[u8]) -> Result<Vec<u8>, Fault> {
     match entry.link_name_bytes() {
         Some(target) if !target.is_empty() && !target.contains(&0) && target.len() < 4_096 => {
             Ok(target.into_owned())
         }
-        _ => Err(ImageFault::refused(format!("{} is a link without a usable target", show(path)))),
+        _ => Err(Fault::refused(format!("{} is a link without a usable target", show(path)))),
     }
 }
 
-fn meta<R: Read>(
-    entry: &TarEntry<'_, R>,
-    path: &[u8],
-    pax_mtime: Option<Timespec>,
-) -> Result<Meta, ImageFault> {
+fn meta<R: Read>(entry: &TarEntry<'_, R>, path: &[u8], pax_mtime: Option<Timespec>) -> Result<Meta, Fault> {
     let header = entry.header();
-    let broken = |e: std::io::Error| {
-        ImageFault::refused(format!("the header of {} is malformed", show(path))).caused_by(e)
-    };
+    let broken =
+        |e: std::io::Error| Fault::refused(format!("the header of {} is malformed", show(path))).caused_by(e);
     let id = |what: &str, id: u64| match u32::try_from(id) {
         Ok(small) if id <= MAX_ID => Ok(small),
-        _ => {
-            Err(ImageFault::refused(format!("{} belongs to {what} {id}; allowed: 0 to {MAX_ID}", show(path))))
-        }
+        _ => Err(Fault::refused(format!("{} belongs to {what} {id}; allowed: 0 to {MAX_ID}", show(path)))),
     };
     let seconds = header.mtime().map_err(broken)?.min(MAX_SECOND);
     let mtime = Timespec { tv_sec: i64::try_from(seconds).unwrap_or(0), tv_nsec: 0 };
@@ -194,18 +187,18 @@ fn meta<R: Read>(
 type Extensions = (Option<Timespec>, Vec<(String, Vec<u8>)>);
 
 /// The extended header's time and attributes. The tar library itself applies its path, link, size and owner.
-fn extensions<R: Read>(entry: &mut TarEntry<'_, R>, path: &[u8]) -> Result<Extensions, ImageFault> {
+fn extensions<R: Read>(entry: &mut TarEntry<'_, R>, path: &[u8]) -> Result<Extensions, Fault> {
     let (mut mtime, mut xattrs) = (None, vec![]);
     let Some(records) = entry.pax_extensions().map_err(unreadable)? else { return Ok((None, xattrs)) };
     for record in records {
         // Parsers disagree about what follows a malformed record, so an archive could show each of them another
         // content.
         let record = record.map_err(|e| {
-            ImageFault::refused(format!("the extended header of {} is malformed", show(path))).caused_by(e)
+            Fault::refused(format!("the extended header of {} is malformed", show(path))).caused_by(e)
         })?;
         let Ok(key) = record.key() else { continue };
         if key.starts_with("GNU.sparse.") {
-            return Err(ImageFault::refused(format!(
+            return Err(Fault::refused(format!(
                 "{} is sparse in the pax form; make the archive without --sparse or with --format=gnu",
                 show(path)
             )));

@@ -1,6 +1,6 @@
 //! Parses the names in an archive, and whiteouts, whose names begin with `.wh.`.
 
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 use crate::limits::ImageLimits;
 
 use super::Whiteouts;
@@ -17,8 +17,8 @@ pub(super) struct Name {
 const COMPONENT_BYTES: usize = 255;
 
 /// Splits a path. A leading slash is ignored; `..` is refused even if the path stays inside.
-pub(super) fn parse(path: &[u8], limits: &ImageLimits) -> Result<Name, ImageFault> {
-    let bad = |why: &str| Err(ImageFault::refused(format!("path {} {why}", show(path))));
+pub(super) fn parse(path: &[u8], limits: &ImageLimits) -> Result<Name, Fault> {
+    let bad = |why: &str| Err(Fault::refused(format!("path {} {why}", show(path))));
     if path.len() > limits.path_bytes {
         return bad(&format!("is longer than the {} bytes allowed", limits.path_bytes));
     }
@@ -53,10 +53,10 @@ pub(super) enum Meaning {
     Nothing,
 }
 
-pub(super) fn parse_meaning(last: &[u8], whiteouts: Whiteouts) -> Result<Meaning, ImageFault> {
+pub(super) fn parse_meaning(last: &[u8], whiteouts: Whiteouts) -> Result<Meaning, Fault> {
     let Some(rest) = last.strip_prefix(b".wh.") else { return Ok(Meaning::Itself) };
     if whiteouts == Whiteouts::Refuse {
-        return Err(ImageFault::refused(format!(
+        return Err(Fault::refused(format!(
             "{} is a whiteout, which only a layer of an image may have",
             show(last)
         )));
@@ -65,7 +65,7 @@ pub(super) fn parse_meaning(last: &[u8], whiteouts: Whiteouts) -> Result<Meaning
         b".wh..opq" => Ok(Meaning::Opaque),
         rest if rest.starts_with(b".wh.") => Ok(Meaning::Nothing),
         b"" | b"." | b".." => {
-            Err(ImageFault::refused(format!("{} is a whiteout without a file name", show(last))))
+            Err(Fault::refused(format!("{} is a whiteout without a file name", show(last))))
         }
         rest => Ok(Meaning::Whiteout(rest.to_vec())),
     }

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use tarball::{BoundedTar, Bounds, Packed, WINDOW_LOG};
 
 use super::{Rules, Unpacked, unreadable};
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -44,7 +44,7 @@ impl<R: Read> Read for Hashed<R> {
 pub(super) type Tar<R> = Hashed<BoundedTar<Packed<Hashed<R>>>>;
 
 /// Opens an archive, and returns its tar with the bounds that apply to it.
-pub(super) fn open<R: Read>(input: R, rules: &Rules) -> Result<(Tar<R>, Bounds), ImageFault> {
+pub(super) fn open<R: Read>(input: R, rules: &Rules) -> Result<(Tar<R>, Bounds), Fault> {
     let packed = Packed::open(Hashed::new(input), WINDOW_LOG).map_err(unreadable)?;
     let own = rules.budget.limits;
     let limits = tarball::TarLimits {
@@ -61,7 +61,7 @@ pub(super) fn open<R: Read>(input: R, rules: &Rules) -> Result<(Tar<R>, Bounds),
 }
 
 /// Reads the bytes after the end of the archive, which the digests cover too, and returns the digests.
-pub(super) fn finish<R: Read>(mut tar: Tar<R>) -> Result<Unpacked, ImageFault> {
+pub(super) fn finish<R: Read>(mut tar: Tar<R>) -> Result<Unpacked, Fault> {
     io::copy(&mut tar, &mut io::sink()).map_err(unreadable)?;
     let diff_id = hex(&tar.hash.finalize());
     let mut raw = tar.inner.into_inner().into_raw();

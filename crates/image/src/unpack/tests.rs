@@ -85,16 +85,11 @@ impl TestTree {
     fn at(&self, path: &str) -> PathBuf {
         self.dir.path().join("tree").join(path)
     }
-    fn unpack_with(
-        &self,
-        tar: &[u8],
-        whiteouts: Whiteouts,
-        limits: ImageLimits,
-    ) -> Result<Unpacked, ImageFault> {
+    fn unpack_with(&self, tar: &[u8], whiteouts: Whiteouts, limits: ImageLimits) -> Result<Unpacked, Fault> {
         let rules = Rules { whiteouts, budget: Arc::new(Budget::new(limits)), cancelled: Arc::default() };
         unpack(Cursor::new(tar), &self.at(""), &rules)
     }
-    fn unpack(&self, items: &[Item]) -> Result<Unpacked, ImageFault> {
+    fn unpack(&self, items: &[Item]) -> Result<Unpacked, Fault> {
         self.unpack_with(&tar(items), Whiteouts::Honour, ImageLimits::default())
     }
     fn assert_outside_untouched(&self) {

@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::name::{Name, show};
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 
 /// Owner, permissions and time of an entry.
 #[derive(Debug, Clone)]
@@ -45,10 +45,10 @@ const OPAQUE: &str = "trusted.overlay.opaque";
 const RETRIES: usize = 1_000;
 
 impl Tree {
-    pub(super) fn open(dir: &Path) -> Result<Self, ImageFault> {
+    pub(super) fn open(dir: &Path) -> Result<Self, Fault> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(dir, flags, Mode::empty())
-            .map_err(ImageFault::io(format!("open {}", dir.display())))?;
+            .map_err(Fault::io(format!("open {}", dir.display())))?;
         Ok(Self { root, recent: None })
     }
 
@@ -65,23 +65,23 @@ impl Tree {
     }
 
     /// The directory of an entry. Missing parents are created with owner root and mode 755.
-    pub(super) fn parent(&mut self, path: &[u8]) -> Result<OwnedFd, ImageFault> {
+    pub(super) fn parent(&mut self, path: &[u8]) -> Result<OwnedFd, Fault> {
         if let Some((have, fd)) = &self.recent
             && have == path
         {
-            return fd.try_clone().map_err(ImageFault::io("duplicate a directory"));
+            return fd.try_clone().map_err(Fault::io("duplicate a directory"));
         }
         let fd = match self.resolve(path, OFlags::PATH) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR) => self.make_parents(path)?,
             Err(e) => return Err(refused_path(path, e)),
         };
-        let copy = fd.try_clone().map_err(ImageFault::io("duplicate a directory"))?;
+        let copy = fd.try_clone().map_err(Fault::io("duplicate a directory"))?;
         self.recent = Some((path.to_vec(), copy));
         Ok(fd)
     }
 
-    fn make_parents(&mut self, path: &[u8]) -> Result<OwnedFd, ImageFault> {
+    fn make_parents(&mut self, path: &[u8]) -> Result<OwnedFd, Fault> {
         let mut at = self.resolve(b"", OFlags::PATH).map_err(|e| refused_path(path, e))?;
         let mut end = 0;
         for part in path.split(|b| *b == b'/') {
@@ -104,7 +104,7 @@ impl Tree {
     }
 
     /// Removes an existing entry, to replace it by one that is not a directory.
-    fn clear(&mut self, at: &OwnedFd, last: &[u8], name: &Name) -> Result<(), ImageFault> {
+    fn clear(&mut self, at: &OwnedFd, last: &[u8], name: &Name) -> Result<(), Fault> {
         let flags = match existing(at, last)? {
             Existing::Nothing => return Ok(()),
             Existing::Directory => AtFlags::REMOVEDIR,
@@ -116,7 +116,7 @@ impl Tree {
 
     /// Creates a directory or updates an existing one. One that replaces a whiteout becomes opaque, because the lower
     /// directory was removed.
-    pub(super) fn directory(&mut self, name: &Name, meta: &Meta) -> Result<(), ImageFault> {
+    pub(super) fn directory(&mut self, name: &Name, meta: &Meta) -> Result<(), Fault> {
         let dir = match &name.last {
             None => self.resolve(b"", OFlags::RDONLY).map_err(failed("open", name))?,
             Some(last) => {
@@ -133,7 +133,7 @@ impl Tree {
         last: &[u8],
         name: &Name,
         meta: &Meta,
-    ) -> Result<OwnedFd, ImageFault> {
+    ) -> Result<OwnedFd, Fault> {
         let existing = existing(at, last)?;
         if existing != Existing::Directory {
             self.clear(at, last, name)?;
@@ -152,7 +152,7 @@ impl Tree {
     }
 
     /// Creates an empty file. The caller fills it and passes it to [`apply`].
-    pub(super) fn file(&mut self, name: &Name, last: &[u8]) -> Result<File, ImageFault> {
+    pub(super) fn file(&mut self, name: &Name, last: &[u8]) -> Result<File, Fault> {
         let at = self.parent(&name.parent)?;
         self.clear(&at, last, name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -167,14 +167,14 @@ impl Tree {
         last: &[u8],
         target: &[u8],
         meta: &Meta,
-    ) -> Result<(), ImageFault> {
+    ) -> Result<(), Fault> {
         let at = self.parent(&name.parent)?;
         self.clear(&at, last, name)?;
         rustix::fs::symlinkat(target, &at, last).map_err(failed("make", name))?;
         set_owner_and_time(&at, last, name, meta)
     }
 
-    pub(super) fn fifo(&mut self, name: &Name, last: &[u8], meta: &Meta) -> Result<(), ImageFault> {
+    pub(super) fn fifo(&mut self, name: &Name, last: &[u8], meta: &Meta) -> Result<(), Fault> {
         let at = self.parent(&name.parent)?;
         self.clear(&at, last, name)?;
         let mode = Mode::from_raw_mode(0o600);
@@ -187,12 +187,12 @@ impl Tree {
     }
 
     /// Creates another name for a file of this layer.
-    pub(super) fn hard_link(&mut self, name: &Name, last: &[u8], target: &Name) -> Result<(), ImageFault> {
+    pub(super) fn hard_link(&mut self, name: &Name, last: &[u8], target: &Name) -> Result<(), Fault> {
         let Some(target_last) = &target.last else {
-            return Err(ImageFault::refused(format!("{} is a hard link to the root", show_name(name))));
+            return Err(Fault::refused(format!("{} is a hard link to the root", show_name(name))));
         };
         let missing = || {
-            ImageFault::refused(format!(
+            Fault::refused(format!(
                 "{} is a hard link to {}, which is not a file of the same layer",
                 show_name(name),
                 show_name(target)
@@ -212,7 +212,7 @@ impl Tree {
     }
 
     /// Removes `removed` of the lower layers. An entry of this layer stays and hides them.
-    pub(super) fn whiteout(&mut self, name: &Name, removed: &[u8]) -> Result<(), ImageFault> {
+    pub(super) fn whiteout(&mut self, name: &Name, removed: &[u8]) -> Result<(), Fault> {
         let at = self.parent(&name.parent)?;
         match existing(&at, removed)? {
             Existing::Nothing => {
@@ -229,18 +229,16 @@ impl Tree {
         }
     }
 
-    pub(super) fn opaque(&mut self, name: &Name) -> Result<(), ImageFault> {
+    pub(super) fn opaque(&mut self, name: &Name) -> Result<(), Fault> {
         self.parent(&name.parent)?;
         let dir = self.resolve(&name.parent, OFlags::RDONLY).map_err(failed("open", name))?;
         set_opaque(&dir, name)
     }
 
     /// Sets a directory's time after it was filled, unless a later entry replaced the directory.
-    pub(super) fn touch_directory(&self, path: &[u8], mtime: Timespec) -> Result<(), ImageFault> {
+    pub(super) fn touch_directory(&self, path: &[u8], mtime: Timespec) -> Result<(), Fault> {
         match self.resolve(path, OFlags::RDONLY | OFlags::NOFOLLOW) {
-            Ok(dir) => {
-                rustix::fs::futimens(&dir, &times(mtime)).map_err(ImageFault::io("set a directory's time"))
-            }
+            Ok(dir) => rustix::fs::futimens(&dir, &times(mtime)).map_err(Fault::io("set a directory's time")),
             Err(_) => Ok(()),
         }
     }
@@ -250,7 +248,7 @@ pub(super) const EPOCH: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Sets owner, mode, attributes and time of a file. The owner is first: its change drops setuid bits and
 /// capabilities.
-pub(super) fn apply(file: &File, name: &Name, meta: &Meta) -> Result<(), ImageFault> {
+pub(super) fn apply(file: &File, name: &Name, meta: &Meta) -> Result<(), Fault> {
     rustix::fs::fchown(file, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))
         .map_err(failed("set the owner of", name))?;
     rustix::fs::fchmod(file, Mode::from_raw_mode(meta.mode)).map_err(failed("set the mode of", name))?;
@@ -264,7 +262,7 @@ pub(super) fn apply(file: &File, name: &Name, meta: &Meta) -> Result<(), ImageFa
     rustix::fs::futimens(file, &times(meta.mtime)).map_err(failed("set the time of", name))
 }
 
-fn set_owner_and_time(at: &OwnedFd, last: &[u8], name: &Name, meta: &Meta) -> Result<(), ImageFault> {
+fn set_owner_and_time(at: &OwnedFd, last: &[u8], name: &Name, meta: &Meta) -> Result<(), Fault> {
     let (uid, gid) = (Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)));
     rustix::fs::chownat(at, last, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
         .map_err(failed("set the owner of", name))?;
@@ -272,7 +270,7 @@ fn set_owner_and_time(at: &OwnedFd, last: &[u8], name: &Name, meta: &Meta) -> Re
         .map_err(failed("set the time of", name))
 }
 
-fn set_opaque(dir: &OwnedFd, name: &Name) -> Result<(), ImageFault> {
+fn set_opaque(dir: &OwnedFd, name: &Name) -> Result<(), Fault> {
     rustix::fs::fsetxattr(dir, OPAQUE, b"y", XattrFlags::empty()).map_err(failed("mark opaque", name))
 }
 
@@ -280,11 +278,11 @@ fn times(mtime: Timespec) -> Timestamps {
     Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification: mtime }
 }
 
-fn existing(at: &OwnedFd, last: &[u8]) -> Result<Existing, ImageFault> {
+fn existing(at: &OwnedFd, last: &[u8]) -> Result<Existing, Fault> {
     let stat = match rustix::fs::statat(at, last, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok(Existing::Nothing),
-        Err(e) => return Err(ImageFault::io(format!("look at {}", show(last)))(e)),
+        Err(e) => return Err(Fault::io(format!("look at {}", show(last)))(e)),
     };
     Ok(match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Existing::Directory,
@@ -310,18 +308,18 @@ fn show_name(name: &Name) -> String {
 }
 
 /// The error of a parent that is not a directory below the root, which the archive causes.
-fn refused_path(path: &[u8], e: Errno) -> ImageFault {
+fn refused_path(path: &[u8], e: Errno) -> Fault {
     match e {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG | Errno::EXIST => {
-            ImageFault::refused(format!("path {} does not lead to a directory of the layer", show(path)))
+            Fault::refused(format!("path {} does not lead to a directory of the layer", show(path)))
                 .caused_by(e)
         }
-        e => ImageFault::io(format!("open {}", show(path)))(e),
+        e => Fault::io(format!("open {}", show(path)))(e),
     }
 }
 
 /// For `map_err`: errors that the archive causes are refusals, others are failures of the host.
-fn failed(what: &'static str, name: &Name) -> impl FnOnce(Errno) -> ImageFault {
+fn failed(what: &'static str, name: &Name) -> impl FnOnce(Errno) -> Fault {
     let step = format!("{what} {}", show_name(name));
     move |e| match e {
         Errno::NOTEMPTY
@@ -331,7 +329,7 @@ fn failed(what: &'static str, name: &Name) -> impl FnOnce(Errno) -> ImageFault {
         | Errno::LOOP
         | Errno::NAMETOOLONG
         | Errno::INVAL
-        | Errno::MLINK => ImageFault::refused(step).caused_by(e),
-        e => ImageFault::io(step)(e),
+        | Errno::MLINK => Fault::refused(step).caused_by(e),
+        e => Fault::io(step)(e),
     }
 }

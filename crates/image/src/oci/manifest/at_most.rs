@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-use crate::fault::ImageFault;
+use crate::fault::Fault;
 
 /// The first entries of a list: one more than are allowed, so that a longer list can be refused.
 #[derive(Debug)]
@@ -14,9 +14,9 @@ pub(super) struct AtMost<T, const MAX: usize>(pub(super) Vec<T>);
 
 impl<T, const MAX: usize> AtMost<T, MAX> {
     /// The list, unless it is longer than allowed.
-    pub(super) fn get(self, what: &str) -> Result<Vec<T>, ImageFault> {
+    pub(super) fn get(self, what: &str) -> Result<Vec<T>, Fault> {
         if self.0.len() > MAX {
-            return Err(ImageFault::too_big(format!("the image has more than the {MAX} {what} allowed")));
+            return Err(Fault::too_big(format!("the image has more than the {MAX} {what} allowed")));
         }
         Ok(self.0)
     }

@@ -14,7 +14,7 @@ fn entry(c: char, os: &str, arch: &str, variant: Option<&str>) -> serde_json::Va
     json!({"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest(c), "size": 1, "platform": platform})
 }
 
-fn parse_json(value: &serde_json::Value) -> Result<Chosen, ImageFault> {
+fn parse_json(value: &serde_json::Value) -> Result<Chosen, Fault> {
     parse(value.to_string().as_bytes())
 }
 
