@@ -380,8 +380,8 @@ mod tests {
         // for templates.
         assert_eq!(EventKind::ALL.len(), 34);
         for kind in EventKind::ALL {
-            assert_eq!(serde_json::to_string(kind).unwrap(), format!("\"{kind}\""));
-            assert_eq!(kind.as_str().parse(), Ok(*kind));
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+            assert_eq!(kind.as_str().parse(), Ok(kind));
         }
         assert_eq!("exec".parse::<EventKind>(), Err(UnknownEventKind));
     }
