@@ -63,7 +63,7 @@ impl About {
             )
         });
         let has_python = versions.iter().any(|(program, _)| program == "python");
-        let text = text(job, suite, packages, &versions, pip.is_some());
+        let text = text(job, suite, packages, &versions, pip.as_deref());
         Self { text, stand_in, versions, pip_marker_dir: pip, has_python }
     }
 
@@ -121,7 +121,7 @@ fn text(
     suite: &str,
     packages: &[&str],
     versions: &[(String, String)],
-    pip_marker_removed: bool,
+    removed_pip_marker: Option<&str>,
 ) -> String {
     // The failures of earlier sources are for the operator: they name hosts that a sandbox should not learn.
     let mut text = match job.stands_in_because {
@@ -136,7 +136,7 @@ fn text(
         text += &format!("  {program} {version}\n");
     }
     text += &format!("\nRequested Debian packages: {}\n", packages.join(" "));
-    if pip_marker_removed {
+    if removed_pip_marker.is_some() {
         text += "pip installs for the whole system: Debian's EXTERNALLY-MANAGED marker was removed.\n";
     }
     text
