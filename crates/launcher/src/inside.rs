@@ -174,7 +174,7 @@ fn mount_sys(root: &OwnedFd, target: &Path) -> std::io::Result<()> {
     for part in rootfs::SYS_PARTS {
         match copy(CWD, Path::new(rootfs::WHOLE_SYS).join(part)) {
             Ok(tree) => {
-                attach_over(&tree, &place::ensure(root, &target.join(part), MountPointKind::Directory)?)?
+                attach_over(&tree, &place::ensure(root, &target.join(part), MountPointKind::Directory)?)?;
             }
             // This kernel does not have it.
             Err(Errno::NOENT) => {}

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use api::{EgressDefault, EgressPolicy};
 use net::verdict::{Destination, Flow, Verdict, decide};
-use net::{Addresses, ResolveFailure, Reason};
+use net::{Addresses, Reason, ResolveFailure};
 use rules::{Closed, EgressRules, RESOLVER_PORTS, parse_network, plain_name};
 
 /// The port of a target without one.
@@ -370,11 +370,19 @@ mod tests {
             ("[2001:db8::1]:80", Known::Nothing, Some("closed-address"), "IPv4 only"),
             (
                 "example.com",
-                Known::Resolved(Err(ResolveFailure::Closed(Ipv4Addr::new(169, 254, 169, 254), Closed::Metadata))),
+                Known::Resolved(Err(ResolveFailure::Closed(
+                    Ipv4Addr::new(169, 254, 169, 254),
+                    Closed::Metadata,
+                ))),
                 Some("closed-answer"),
                 "points to 169.254.169.254",
             ),
-            ("example.com", Known::Resolved(Err(ResolveFailure::NoSuchName)), Some("unresolved"), "no such name"),
+            (
+                "example.com",
+                Known::Resolved(Err(ResolveFailure::NoSuchName)),
+                Some("unresolved"),
+                "no such name",
+            ),
         ] {
             let explanation = explain(&strict, &target(asked), &known);
             assert_eq!(

@@ -46,7 +46,7 @@ impl<T: ListedItem> FilteredList<T> {
 
     /// Filters by a tag.
     pub fn metadata(&mut self, key: impl Into<String>, value: impl Into<String>) {
-        self.filters.insert(format!("metadata.{}", encoded(&key.into())), value.into());
+        self.filters.insert(format!("metadata.{}", encoded(key.into())), value.into());
     }
 
     /// Requests the page that begins at `offset`.

@@ -275,7 +275,7 @@ fn refused(model: &Model, suits: bool, error: &EngineError) {
     match error {
         EngineError::NotFound { terminated: Some(_) } => assert_eq!(model.state, SandboxState::Terminated),
         EngineError::Refused(rules::OperationRefusal::InvalidState { state, .. }) => {
-            assert_eq!(*state, model.state)
+            assert_eq!(*state, model.state);
         }
         other => panic!("{other:?} of {model:?}"),
     }
