@@ -62,9 +62,12 @@ impl PullLedger {
     /// Under the lock: the file must not go back to older numbers.
     fn write(&self, state: &mut State) {
         let stored = Stored { at: now().0, accounts: state.pulled.accounts().clone() };
+        let new = self.file.with_extension("new");
+        // Not synced: pulls wait for it, and numbers that a crash loses are small.
         let written = serde_json::to_vec(&stored)
             .map_err(std::io::Error::from)
-            .and_then(|text| base::replace_file(&self.file, &text, 0o644));
+            .and_then(|text| std::fs::write(&new, text))
+            .and_then(|()| std::fs::rename(&new, &self.file));
         match written {
             Ok(()) => state.unsaved = 0,
             Err(error) => {

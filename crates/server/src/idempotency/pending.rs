@@ -138,7 +138,8 @@ async fn record(
     let stored = header.clone().into_record(status, content);
     match store.commit(Batch::new().idempotency_record(stored)).await {
         Ok(_) => outcome,
-        Err(error) => not_recorded(store, output, header, error.into()).await,
+        // Never an error after which clients repeat the request: the work is done.
+        Err(error) => not_recorded(store, output, header, ApiError::internal(error)).await,
     }
 }
 

@@ -255,7 +255,9 @@ async fn a_temporary_error_is_not_stored_whatever_its_status() {
 #[tokio::test]
 async fn a_response_that_cannot_be_stored_is_an_error() {
     let fixture = Fixture::new();
-    fixture.store.fail_next_commit(StoreError::failed("commit", "disk full"));
+    let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+    fixture.store.fail_next_commit(StoreError::failed("commit", full));
+    // Not RESOURCE_EXHAUSTED, after which clients would repeat what was done.
     assert_eq!(fixture.run("k").await.unwrap_err().code, ErrorCode::InternalError);
     assert_eq!(seen(fixture.run("k").await.unwrap()).await, (201, "{\"n\":1}".to_owned(), false));
 }

@@ -1,12 +1,12 @@
-//! A large output as an idempotency record. As JSON it could take six times its size in the database and in memory, so the
+//! A large output as an idempotency record. As JSON a text could take six times its size in the database and in memory, so the
 //! record holds the raw bytes:
 //!
 //! ```text
-//! 0x00 | 0x01 for text, 0x02 for base64 | u64 length of stdout | stdout | u64 length of stderr | stderr
-//!      | the JSON behind the texts                                                    (big endian)
+//! 0x00 0x01 | u64 length of stdout | stdout | u64 length of stderr | stderr | the JSON behind the texts     (big endian)
 //! ```
 //!
-//! No JSON begins with 0x00, so records of earlier versions are told apart by their first byte.
+//! No JSON begins with 0x00, so records of earlier versions are told apart by their first byte. Output in base64 takes a third more as
+//! JSON, and is stored so.
 
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ use crate::error::ApiError;
 use crate::memory::reserved_bytes;
 
 /// The first bytes of a record with raw bytes.
-const MARKS: [(OutputEncoding, [u8; 2]); 2] =
-    [(OutputEncoding::Text, [0, 1]), (OutputEncoding::Base64, [0, 2])];
+const MARK: [u8; 2] = [0, 1];
 /// JSON up to this size is stored as it is.
 const JSON_BYTES: usize = 64 << 10;
 /// Records from this size on are copied one at a time.
@@ -37,19 +36,17 @@ impl OutputMemory {
     pub async fn to_record(&self, content: &Content) -> RecordBytes<'_> {
         let output = match content {
             Content::Json(json) => return RecordBytes { bytes: json.to_vec(), _copying: None },
-            Content::Output(output) if output.length <= JSON_BYTES => {
-                let json = JsonBody::new(Arc::clone(output)).whole();
-                return RecordBytes { bytes: json.into(), _copying: None };
-            }
             Content::Output(output) => output,
         };
         let is_large = output.bytes() >= LARGE_RECORD_BYTES;
         // The semaphore is never closed.
         let copying = if is_large { self.copying.acquire().await.ok() } else { None };
-        let mut bytes = Vec::with_capacity(2 + 16 + output.bytes() + output.rest.len());
-        bytes.extend(
-            MARKS.iter().filter(|(encoding, _)| *encoding == output.encoding).flat_map(|(_, mark)| mark),
-        );
+        if output.length <= JSON_BYTES || output.encoding == OutputEncoding::Base64 {
+            let json = JsonBody::new(Arc::clone(output)).whole();
+            return RecordBytes { bytes: json.into(), _copying: copying };
+        }
+        let mut bytes = Vec::with_capacity(MARK.len() + 16 + output.bytes() + output.rest.len());
+        bytes.extend_from_slice(&MARK);
         for text in [&output.stdout, &output.stderr] {
             let length: usize = text.iter().map(Bytes::len).sum();
             bytes.extend_from_slice(&(length as u64).to_be_bytes());
@@ -68,23 +65,26 @@ impl OutputMemory {
     /// The response that a record holds. A large one counts towards the budget; where the budget does not suffice at once it is
     /// refused.
     pub async fn of_record(&self, account: &Arc<str>, record: Vec<u8>) -> Result<Content, ApiError> {
-        let encoding = MARKS.iter().find(|(_, mark)| record.starts_with(mark)).map(|(encoding, _)| *encoding);
-        if record.len() < LARGE_RECORD_BYTES && encoding.is_none() {
+        let is_raw = record.starts_with(&MARK);
+        if record.len() < LARGE_RECORD_BYTES && !is_raw {
             return Ok(Content::Json(record.into()));
         }
         let mut memory = self.response(account);
-        // JSON of an earlier version may be larger than the budget.
+        // JSON in base64 and that of an earlier version may be larger than the budget.
         let counted = record.len().min(self.largest);
         memory.try_cover(counted).map_err(|exhausted| self.limits.too_large_response(exhausted))?;
         let record = reserved_bytes(record, memory);
-        let Some(encoding) = encoding else { return Ok(Content::Json(record)) };
-        let rest = record.slice(2..);
+        if !is_raw {
+            return Ok(Content::Json(record));
+        }
+        let rest = record.slice(MARK.len()..);
         let damaged = || ApiError::internal("an idempotency record is damaged");
         let (stdout, rest) = text(rest).ok_or_else(damaged)?;
         let (stderr, rest) = text(rest).ok_or_else(damaged)?;
         let segments = |text: Bytes| if text.is_empty() { Vec::new() } else { vec![text] };
         let (stdout, stderr) = (segments(stdout), segments(stderr));
-        let output = BufferedOutput { stdout, stderr, encoding, rest, length: 0, _memory: None };
+        let output =
+            BufferedOutput { stdout, stderr, encoding: OutputEncoding::Text, rest, length: 0, _memory: None };
         Ok(Content::Output(Arc::new(output.counted().await?)))
     }
 }

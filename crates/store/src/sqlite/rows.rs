@@ -12,9 +12,9 @@ use crate::{Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
 pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
     paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports, lifetime_ms, has_prepared_disk, hibernated_at";
 pub(super) const PLACEHOLDERS: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26";
-/// The name is a tag of the owner (`api::NAME_KEY`).
+/// The name is a tag of the owner (`api::NAME_KEY`). Those of other sandboxes are in memory, and to read one parses a configuration.
 pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at, \
-    json_extract(config, '$.metadata.\"sandboxd.name\"')";
+    CASE WHEN terminated_at IS NOT NULL THEN json_extract(config, '$.metadata.\"sandboxd.name\"') END";
 
 /// The columns of an event before it has a number. The kind is text, because a newer daemon may have appended kinds to
 /// the journal that this one does not know.
