@@ -302,12 +302,12 @@ impl Driver for HostDriver {
         self.blocking(move |_| read_only_disks::find().map_err(failed)).await
     }
 
-    async fn write_back(&self, id: &SandboxId) -> Result<(), DriverError> {
-        let failed = |error| DriverError::failed("write what the sandbox has cached", error);
+    async fn has_read_only_disk(&self, id: &SandboxId) -> Result<bool, DriverError> {
+        let failed = |error| DriverError::failed("look whether the disk has become read-only", error);
         let id = id.clone();
-        self.blocking(move |inner| match inner.mounted_disk(&id).map_err(failed)? {
-            Some(mounted) => snapshot::sync(&mounted.mount).map_err(failed),
-            None => Ok(()),
+        self.blocking(move |inner| match inner.disk_device(&id).map_err(failed)? {
+            Some(device) => read_only_disks::is_read_only(device).map_err(failed),
+            None => Ok(false),
         })
         .await
     }

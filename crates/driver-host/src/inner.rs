@@ -152,6 +152,19 @@ impl Inner {
         Ok(Some(MountedDisk { id: MountId { device, start: 0 }, mount }))
     }
 
+    /// The loop device of the disk of a sandbox, if it is mounted. Unlike [`Self::mounted_disk`], this mounts nothing: the kernel refuses
+    /// another mount of a file system that has become read-only.
+    pub fn disk_device(&self, id: &SandboxId) -> io::Result<Option<DeviceNumber>> {
+        if let Some(StartedMounts { mounts, .. }) = self.mounts().get(id) {
+            return Ok(Some(DeviceNumber::of(rustix::fs::fstat(&mounts.disk)?.st_dev)));
+        }
+        // An earlier daemon started the sandbox, if it runs.
+        if self.cgroups.population(id.as_str())? == Population::Empty {
+            return Ok(None);
+        }
+        loopdev::find(&Paths::of(&self.settings, id).disk())
+    }
+
     /// Unmounts the disk of a sandbox without processes. Returns when everything is written.
     pub fn unmount_disk(&self, id: &SandboxId) {
         // A statement of its own, so that the map is not locked meanwhile.

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use api::SandboxId;
 
-use crate::loopdev;
+use crate::loopdev::{self, DeviceNumber};
 
 /// Where the kernel lists its ext4 file systems, each a directory with the name of its device.
 const FILE_SYSTEMS: &str = "/proc/fs/ext4";
+const OPTIONS: &str = "options";
 
 /// Sandboxes whose disk is mounted and read-only, also those of other daemons on this host.
 pub fn find() -> io::Result<Vec<SandboxId>> {
@@ -27,16 +28,25 @@ pub fn find() -> io::Result<Vec<SandboxId>> {
             continue;
         };
         // It may have been unmounted meanwhile.
-        let Ok(options) = fs::read_to_string(entry.path().join("options")) else { continue };
-        if is_read_only(&options) {
+        let Ok(options) = fs::read_to_string(entry.path().join(OPTIONS)) else { continue };
+        if refuses_writes(&options) {
             found.extend(loopdev::backing_path(number).and_then(|path| sandbox_of_disk(Path::new(&path))));
         }
     }
     Ok(found)
 }
 
+/// Whether the file system on this loop device is mounted and refuses writes.
+pub fn is_read_only(device: DeviceNumber) -> io::Result<bool> {
+    let dir = Path::new(FILE_SYSTEMS).join(format!("loop{}", device.minor));
+    match fs::read_to_string(dir.join(OPTIONS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        options => Ok(refuses_writes(&options?)),
+    }
+}
+
 /// Whether a file system with these options, one a line, refuses writes. Kernels since 6.15 leave `rw` and add `emergency_ro`.
-fn is_read_only(options: &str) -> bool {
+fn refuses_writes(options: &str) -> bool {
     options.lines().any(|option| matches!(option, "ro" | "emergency_ro"))
 }
 
@@ -63,9 +73,9 @@ mod tests {
 
     #[test]
     fn options_of_old_and_new_kernels_are_understood() {
-        assert!(!is_read_only("rw\nbsddf\nerrors=remount-ro\n"));
-        assert!(is_read_only("ro\nbsddf\nerrors=remount-ro\n"));
-        assert!(is_read_only("rw\nbsddf\nerrors=remount-ro\nemergency_ro\n"));
+        assert!(!refuses_writes("rw\nbsddf\nerrors=remount-ro\n"));
+        assert!(refuses_writes("ro\nbsddf\nerrors=remount-ro\n"));
+        assert!(refuses_writes("rw\nbsddf\nerrors=remount-ro\nemergency_ro\n"));
     }
 
     #[test]
@@ -96,8 +106,8 @@ mod tests {
         let file = File::create(&disk).unwrap();
         file.set_len(48 << 20).unwrap();
         crate::disk::copy_data(&File::open(&image).unwrap(), &file, 0..48 << 20, &mut || {}).unwrap();
-        let (mount, _) = mount_disk(&disk).unwrap();
-        assert!(!find().unwrap().contains(&id));
+        let (mount, device) = mount_disk(&disk).unwrap();
+        assert!(!find().unwrap().contains(&id) && !is_read_only(device).unwrap());
         let mut filled = open(&host, "filled").unwrap();
         while filled.write_all(&[1; 64 << 10]).is_ok() {}
         for number in 0..100 {
@@ -105,6 +115,7 @@ mod tests {
             let _ = open(&mount, "upper/big").and_then(|mut file| file.write_all(&vec![number; 4 << 20]));
             let _ = sync(&mount);
             if find().unwrap().contains(&id) {
+                assert!(is_read_only(device).unwrap());
                 return;
             }
         }

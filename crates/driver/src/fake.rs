@@ -101,6 +101,7 @@ struct State {
     violations: Vec<String>,
     crash_after: Option<(usize, Fault)>,
     resource_reads: u64,
+    are_disk_looks_failing: bool,
     /// Where files of snapshots are.
     exports: Option<transfer::Exports>,
 }
@@ -477,7 +478,7 @@ impl Driver for FakeDriver {
     }
 
     async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
-        Ok(self.host.state().sandboxes_where(|sandbox| sandbox.is_disk_read_only))
+        self.host.state().with_read_only_disks()
     }
 
     /// One second of CPU time more with each call.

@@ -283,9 +283,9 @@ pub trait Driver: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Writes what a sandbox has cached to its disk.
-    async fn write_back(&self, _id: &SandboxId) -> Result<(), DriverError> {
-        Ok(())
+    /// Whether the sandbox is one of [`Self::with_read_only_disks`]. Called at any time, also during another call for the sandbox.
+    async fn has_read_only_disk(&self, id: &SandboxId) -> Result<bool, DriverError> {
+        Ok(self.with_read_only_disks().await?.contains(id))
     }
 
     /// What a running sandbox uses; `None` if the backend does not know, or the sandbox has no processes.

@@ -208,6 +208,11 @@ impl EngineError {
         }
     }
 
+    /// Whether the sandbox cannot be hibernated as it is.
+    pub(crate) fn prevents_hibernation(&self) -> bool {
+        matches!(self, Self::CannotStoreProcesses { .. } | Self::ReadOnlyDisk)
+    }
+
     /// The isolation backend failed.
     pub fn backend(source: impl Into<Source>) -> Self {
         Self::Backend(source.into())

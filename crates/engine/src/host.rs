@@ -1,12 +1,10 @@
 //! Sandboxes on this host: the isolation backend and the network, used together.
 
-use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::SandboxId;
-use base::IgnorePoison;
 use driver::{Driver, NetworkHook, Presence, SandboxSpec};
 use net::{Guest, Network};
 use store::SandboxRecord;
@@ -26,30 +24,11 @@ pub struct Host {
     driver: Arc<dyn Driver>,
     network: Arc<dyn Network>,
     clock: Clock,
-    /// Sandboxes whose disk was read-only at the last look.
-    read_only: Mutex<HashSet<SandboxId>>,
 }
 
 impl Host {
     pub fn new(driver: Arc<dyn Driver>, network: Arc<dyn Network>, clock: Clock) -> Self {
-        Self { driver, network, clock, read_only: Mutex::default() }
-    }
-
-    fn read_only(&self) -> MutexGuard<'_, HashSet<SandboxId>> {
-        // A panic while the lock is held leaves a valid set.
-        self.read_only.lock().ignore_poison()
-    }
-
-    /// Looks for sandboxes whose disk has become read-only. Returns those that the look before did not find.
-    pub async fn find_read_only_disks(&self) -> Result<Vec<SandboxId>, EngineError> {
-        let found: HashSet<_> = self.driver.with_read_only_disks().await?.into_iter().collect();
-        let before = std::mem::replace(&mut *self.read_only(), found.clone());
-        Ok(found.into_iter().filter(|id| !before.contains(id)).collect())
-    }
-
-    /// Whether the disk of a sandbox was read-only at the last look, and the sandbox was not started since.
-    pub fn has_read_only_disk(&self, id: &SandboxId) -> bool {
-        self.read_only().contains(id)
+        Self { driver, network, clock }
     }
 
     pub fn driver(&self) -> &dyn Driver {
@@ -86,7 +65,6 @@ impl Host {
 
     /// Starts a sandbox on its disk and connects it to the network.
     pub async fn start(&self, spec: &SandboxSpec) -> Result<(), EngineError> {
-        self.read_only().remove(&spec.id);
         Ok(self.driver.start(spec, Some(self.network_hook(spec))).await?)
     }
 
@@ -113,6 +91,14 @@ impl Host {
         let connecting = tokio::time::timeout(timeout, self.driver.connect(id));
         let stream = connecting.await.map_err(|_| LinkError::Silent(timeout))??;
         Ok(Agent::greet(stream, first_op, detached_ops, timeout).await?)
+    }
+
+    /// Whether the disk of a sandbox has become read-only. A failed look is no reason to refuse anything.
+    pub async fn has_read_only_disk(&self, id: &SandboxId) -> bool {
+        self.driver.has_read_only_disk(id).await.unwrap_or_else(|error| {
+            tracing::warn!(%id, %error, "could not look whether the disk of a sandbox has become read-only");
+            false
+        })
     }
 
     /// Whether a sandbox that should have processes has none.

@@ -1,26 +1,23 @@
 //! The host watcher: samples the free disk and memory of the host.
 //!
-//! If the free disk will soon be below the low watermark, it pauses the sandboxes that are writing; if other programs of the host are
-//! about to fill the disk, it pauses all. It reports disks that have become read-only. Below the low
-//! watermark, the ledger refuses creates, resumes, snapshots, forks, rollbacks and uploads until the high watermark is reached. The
-//! records, the event journal and the execution logs share the file system with the sandboxes' disks; the reserve leaves space for
-//! their commits. The watcher also sets how much disk may be promised.
+//! If the free disk will soon be below the low watermark, it pauses the sandboxes that are writing. Below the low watermark, the ledger
+//! refuses creates, resumes, snapshots, forks, rollbacks and uploads until the high watermark is reached. The records, the event
+//! journal and the execution logs share the file system with the sandboxes' disks; the reserve leaves space for their commits. The
+//! watcher also sets how much disk may be promised. It reports disks that have become read-only, and discards warm sandboxes with one.
 //!
 //! If the available memory is below its reserve, it hibernates the sandbox that has been paused longest, or moves its memory to swap
 //! space, then the next one.
 //!
 //! It runs as a task of the engine. A sample that fails is logged and changes nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SandboxId, SandboxState};
 use futures_util::StreamExt;
-use rules::{
-    FreeTrend, Pressure, Shortage, UseByOthers, Watermarks, free_after_writeback, promisable_disk_mb,
-};
+use rules::{FreeTrend, Pressure, Shortage, Watermarks, free_after_writeback, promisable_disk_mb};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -44,6 +41,8 @@ const WRITE_SAMPLE_SHARE: u32 = 10;
 const WRITER_BYTES: u64 = 4 * MB;
 const CONCURRENCY: usize = 32;
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The delay after a pause that the full disk could not record. Each attempt freezes the sandbox for a moment.
+const PAUSE_RETRY: Duration = Duration::from_secs(5);
 
 /// Takes the first sample before it returns, so that nothing is admitted earlier. Then samples until the engine
 /// stops.
@@ -59,14 +58,16 @@ pub async fn start(services: &Arc<Services>, watch: HostWatch) {
         dirty: 0,
         begin: Instant::now(),
         host_trend: FreeTrend::default(),
-        use_by_others: UseByOthers::default(),
         trend: FreeTrend::default(),
         write_sample_duration: Duration::ZERO,
         last_write_sample: None,
         last_baseline: None,
         written: HashMap::new(),
         baseline: HashMap::new(),
+        unrecorded_pauses: HashMap::new(),
+        read_only: HashSet::new(),
         is_failing: false,
+        is_look_failing: false,
         freeing: None,
     };
     let mut wait = watcher.sample_and_act().await;
@@ -90,7 +91,6 @@ struct Watcher {
     begin: Instant,
     /// Of the free space less all dirty pages of the host: known without a write sample, but often too low.
     host_trend: FreeTrend,
-    use_by_others: UseByOthers,
     /// Of the free space less the dirty pages of sandboxes, at the write samples.
     trend: FreeTrend,
     write_sample_duration: Duration,
@@ -100,7 +100,13 @@ struct Watcher {
     /// [`WRITE_SAMPLE_INTERVAL`] before.
     written: HashMap<SandboxId, u64>,
     baseline: HashMap<SandboxId, u64>,
+    /// When the full disk last could not record the pause of a sandbox, since the pressure began.
+    unrecorded_pauses: HashMap<SandboxId, Instant>,
+    /// Sandboxes whose disk is reported to be read-only.
+    read_only: HashSet<SandboxId>,
     is_failing: bool,
+    /// The look for read-only disks.
+    is_look_failing: bool,
     /// Frees memory of a sandbox, and returns whether it did.
     freeing: Option<JoinHandle<bool>>,
 }
@@ -141,13 +147,12 @@ impl Watcher {
         }
         let is_freeing =
             sample.memory_available_bytes < self.watch.memory_reserve_bytes && self.free_memory().await;
-        let (now_ms, on_disk) = (self.now_ms(), sample.disk_free_bytes);
-        if is_write_sample_due && self.use_by_others.endangers_all(now_ms, self.marks, on_disk, self.occupied)
-        {
-            self.pause_writers(0, free).await;
-        } else if self.marks.is_below(predicted) {
-            // Between the watermarks running sandboxes may continue.
-            self.pause_writers(WRITER_BYTES, free).await;
+        if !is_low {
+            self.unrecorded_pauses.clear();
+        }
+        // Between the watermarks running sandboxes may continue.
+        if self.marks.is_below(predicted) {
+            self.pause_writers(free).await;
         }
         let wait = match self.pressure {
             Pressure::Low => PRESSURE_INTERVAL,
@@ -240,96 +245,115 @@ impl Watcher {
         self.last_baseline = Some(Instant::now());
     }
 
-    /// Says which disks have become read-only. Without an answer the next sample looks again.
-    async fn look_for_read_only_disks(&self) {
-        match self.services.host.find_read_only_disks().await {
-            Ok(found) => report_read_only_disks(&self.services, &found),
-            Err(error) => tracing::debug!(%error, "could not look for disks that have become read-only"),
+    /// Tells owners and the operator which disks have become read-only, and discards warm sandboxes with one. Without an answer the next
+    /// sample looks again.
+    async fn look_for_read_only_disks(&mut self) {
+        let services = &self.services;
+        let found: HashSet<_> = match services.host.driver().with_read_only_disks().await {
+            Ok(found) => found.into_iter().collect(),
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_look_failing, true) {
+                    tracing::warn!(%error, "could not look for disks that have become read-only");
+                }
+                return;
+            }
+        };
+        self.is_look_failing = false;
+        for sandbox in services.warm_pool.take_of(&found) {
+            tracing::warn!(id = %sandbox.spec.id, "discarded a warm sandbox, because its disk has become read-only");
+            services.provisioner.discard_in_background(sandbox);
+            services.warm_pool.request_refill();
         }
+        let of_owners = found.into_iter().filter_map(|id| Some((services.registry.find(&id)?, id)));
+        let mut reported = HashSet::new();
+        for (actor, id) in of_owners {
+            if !self.read_only.contains(&id) {
+                report_read_only_disk(services, &actor);
+            }
+            reported.insert(id);
+        }
+        self.read_only = reported;
     }
 
-    /// Pauses the running sandboxes that have written at least this much since the baseline, starting with the one that wrote most.
-    async fn pause_writers(&mut self, least: u64, free: u64) {
+    /// Pauses the running sandboxes that have written since the baseline, starting with the one that wrote most.
+    async fn pause_writers(&mut self, free: u64) {
         let mut writers: Vec<(u64, SandboxId, ActorHandle)> = Vec::new();
         for (id, written) in &self.written {
             // A sandbox that was created since then has no baseline.
             let before = self.baseline.get(id).copied().unwrap_or(0);
             let more = written.saturating_sub(before);
+            let is_due = self.unrecorded_pauses.get(id).is_none_or(|failed| failed.elapsed() >= PAUSE_RETRY);
             let handle = self
                 .services
                 .registry
                 .find(id)
                 .filter(|handle| handle.status.borrow().state() == SandboxState::Running);
-            if let Some(handle) = handle.filter(|_| more >= least) {
+            if let Some(handle) = handle.filter(|_| more >= WRITER_BYTES && is_due) {
                 writers.push((more, id.clone(), handle));
             }
         }
         writers.sort_by_key(|(more, ..)| std::cmp::Reverse(*more));
-        let context = PauseContext { free_mb: free / MB, reserve_mb: self.watch.disk_reserve_bytes / MB };
-        let services = &self.services;
-        futures_util::stream::iter(writers)
-            .for_each_concurrent(CONCURRENCY, async |(more, id, handle)| {
-                context.pause(services, &id, &handle, more).await;
-            })
-            .await;
+        let context = PauseContext {
+            free_mb: free / MB,
+            reserve_mb: self.watch.disk_reserve_bytes / MB,
+            unrecorded: &self.unrecorded_pauses,
+        };
+        let context = &context;
+        let attempts = futures_util::stream::iter(writers).map(|(more, id, handle)| async move {
+            let is_unrecorded = context.pause(&id, &handle, more).await;
+            is_unrecorded.then(|| (id, Instant::now()))
+        });
+        let attempts: Vec<_> = attempts.buffer_unordered(CONCURRENCY).collect().await;
+        self.unrecorded_pauses.extend(attempts.into_iter().flatten());
     }
 }
 
 /// The state of the disk for which sandboxes are paused.
-struct PauseContext {
+struct PauseContext<'a> {
     free_mb: u64,
     reserve_mb: u64,
+    /// Sandboxes whose pause could not be recorded before, which the log has.
+    unrecorded: &'a HashMap<SandboxId, Instant>,
 }
 
-impl PauseContext {
-    async fn pause(&self, services: &Services, id: &SandboxId, handle: &ActorHandle, written: u64) {
-        let Self { free_mb, reserve_mb } = self;
+impl PauseContext<'_> {
+    /// Pauses a sandbox. Returns whether that failed because the host lacks the space to record it.
+    async fn pause(&self, id: &SandboxId, handle: &ActorHandle, written: u64) -> bool {
+        let Self { free_mb, reserve_mb, unrecorded } = self;
         let account = &handle.status.borrow().record.account.clone();
         let pausing = handle.request(|reply| ActorRequest::Pause {
             reason: DISK_PRESSURE,
             processes: Processes::Kept,
             reply,
         });
-        let paused = tokio::time::timeout(PAUSE_TIMEOUT, pausing).await;
-        match paused {
-            Ok(Ok(_)) => {
-                let written_mb = written / MB;
-                tracing::warn!(
-                    %id, %account, written_mb, free_mb, reserve_mb,
-                    "paused a sandbox, because the disk of the host is almost full"
-                );
-            }
-            Ok(Err(error)) => {
-                tracing::error!(%id, %account, %error, free_mb, reserve_mb, "could not pause a sandbox on an almost full disk");
-                return;
-            }
+        let attempt = match tokio::time::timeout(PAUSE_TIMEOUT, pausing).await {
+            Ok(Err(EngineError::HostExhausted { .. })) if unrecorded.contains_key(id) => return true,
+            Ok(attempt) => attempt,
             Err(_) => {
                 tracing::error!(%id, %account, free_mb, reserve_mb, "pausing a sandbox on an almost full disk timed out");
-                return;
+                return false;
             }
-        }
-        if written < WRITER_BYTES {
-            // The little that it has cached needs space that others may use up soon.
-            let (host, id) = (Arc::clone(&services.host), id.clone());
-            services.tasks.spawn(async move {
-                if let Err(error) = host.driver().write_back(&id).await {
-                    tracing::warn!(%id, %error, "could not write what a paused sandbox has cached");
-                }
-            });
-        }
+        };
+        let Err(error) = attempt else {
+            let written_mb = written / MB;
+            tracing::warn!(
+                %id, %account, written_mb, free_mb, reserve_mb,
+                "paused a sandbox, because the disk of the host is almost full"
+            );
+            return false;
+        };
+        tracing::error!(%id, %account, %error, free_mb, reserve_mb, "could not pause a sandbox on an almost full disk");
+        matches!(error, EngineError::HostExhausted { .. })
     }
 }
 
-/// Tells owners and the operator that disks have become read-only.
-pub fn report_read_only_disks(services: &Services, ids: &[SandboxId]) {
-    for id in ids {
-        let Some(actor) = services.registry.find(id) else { continue };
-        let message = EngineError::ReadOnlyDisk.to_string();
-        let record = Arc::clone(&actor.status.borrow().record);
-        tracing::warn!(%id, account = %record.account, "{message}");
-        let (at, data) = (services.stamped_store.now(), json!({ "message": message }));
-        services.stamped_store.append(events::of_sandbox(&record, at, EventKind::SandboxError, data));
-    }
+/// Tells the owner and the operator that the disk of a sandbox has become read-only.
+fn report_read_only_disk(services: &Services, actor: &ActorHandle) {
+    let message = EngineError::ReadOnlyDisk.to_string();
+    let record = Arc::clone(&actor.status.borrow().record);
+    tracing::warn!(id = %record.id, account = %record.account, "{message}");
+    let (at, data) = (services.stamped_store.now(), json!({ "message": message }));
+    services.stamped_store.append(events::of_sandbox(&record, at, EventKind::SandboxError, data));
 }
 
 /// Frees the memory of the sandbox that has been paused longest, of those that have some to free. False if there is none.
@@ -344,7 +368,8 @@ async fn free_memory_of_one(services: &Services) -> bool {
         let Some(actor) = services.registry.find(&record.id) else { continue };
         match actor.request(|reply| ActorRequest::FreeMemory { reply }).await {
             Ok(true) => return true,
-            Ok(false) | Err(EngineError::CannotStoreProcesses { .. }) => {}
+            Ok(false) => {}
+            Err(error) if error.prevents_hibernation() => {}
             Err(error) => {
                 tracing::warn!(id = %record.id, %error, "could not free the memory of a paused sandbox");
             }

@@ -18,7 +18,6 @@ use crate::events;
 use crate::host_watch::HostWatch;
 use crate::ledger::QuotaCheck;
 use crate::mailbox::{ActorHandle, ActorRequest, CapturedDisk};
-use crate::pressure::report_read_only_disks;
 use crate::services::Services;
 use crate::snapshot_hold::SnapshotHold;
 use crate::snapshots::{PendingShare, SnapshotKind};
@@ -154,8 +153,7 @@ async fn copy(
     let _permit = permit.ok_or(EngineError::Stopping)?;
     let status = actor.status.borrow().clone();
     decide(status.state(), Operation::Snapshot)?;
-    host.find_read_only_disks().await.map(|found| report_read_only_disks(services, &found))?;
-    if host.has_read_only_disk(&status.record.id) {
+    if host.has_read_only_disk(&status.record.id).await {
         return Err(EngineError::ReadOnlyDisk);
     }
     check_room(services, unless_ended(actor, used_bytes(services, actor, scope).await)?)?;

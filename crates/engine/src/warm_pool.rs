@@ -3,11 +3,11 @@
 //! While several accounts create from a pool, its last sandbox is not for the account that took the one before: an account that creates
 //! as fast as it can leaves it to the next account.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use api::{Isolation, Resources};
+use api::{Isolation, Resources, SandboxId};
 use base::IgnorePoison;
 use rules::CapacityWarning;
 use tokio::sync::{Notify, watch};
@@ -162,6 +162,18 @@ impl WarmPool {
 
     pub fn take_any(&self) -> Option<ProvisionedSandbox> {
         self.lock().values_mut().find_map(|pool| pool.ready.pop_front())
+    }
+
+    /// Takes those of the ready sandboxes that are among these.
+    pub fn take_of(&self, ids: &HashSet<SandboxId>) -> Vec<ProvisionedSandbox> {
+        let mut taken = Vec::new();
+        for pool in self.lock().values_mut() {
+            let (found, rest): (Vec<_>, _) =
+                pool.ready.drain(..).partition(|sandbox| ids.contains(&sandbox.spec.id));
+            pool.ready = VecDeque::from(rest);
+            taken.extend(found);
+        }
+        taken
     }
 
     /// Takes a sandbox of exactly this image and isolation that can have this size, if the account may have it. Also returns stale

@@ -33,8 +33,8 @@ mod time;
 
 pub use admission::capacity_warning::CapacityWarning;
 pub use admission::pressure::{
-    FreeTrend, Pressure, Shortage, UseByOthers, Watermarks, disk_reserve_mb, free_after_writeback,
-    memory_reserve_mb, promisable_disk_mb,
+    FreeTrend, Pressure, Shortage, Watermarks, disk_reserve_mb, free_after_writeback, memory_reserve_mb,
+    promisable_disk_mb,
 };
 pub use admission::turns::Turns;
 pub use admission::{

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::SandboxId;
 
 use super::{FakeDriver, Sandbox, State};
+use crate::DriverError;
 
 impl Sandbox {
     pub(super) fn has_replaced_disk(&self) -> bool {
@@ -16,6 +17,13 @@ impl State {
     pub(super) fn sandboxes_where(&self, is_meant: impl Fn(&Sandbox) -> bool) -> Vec<SandboxId> {
         let meant = self.sandboxes.iter().filter(|(_, sandbox)| is_meant(sandbox));
         meant.map(|(id, _)| id.clone()).collect()
+    }
+
+    pub(super) fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
+        if self.are_disk_looks_failing {
+            return Err(DriverError::failed("look for read-only disks", "made to fail by a test"));
+        }
+        Ok(self.sandboxes_where(|sandbox| sandbox.is_disk_read_only))
     }
 }
 
@@ -47,6 +55,11 @@ impl FakeDriver {
         if let Some(sandbox) = self.host.state().sandboxes.get_mut(id) {
             sandbox.is_disk_read_only = true;
         }
+    }
+
+    /// Makes all looks for read-only disks fail from now on.
+    pub fn fail_looks_for_read_only_disks(&self) {
+        self.host.state().are_disk_looks_failing = true;
     }
 
     /// Ends the processes of all sandboxes, as a reboot of the host does.

@@ -117,6 +117,11 @@ impl Actor {
 
     async fn store_processes(&mut self) -> Result<(), EngineError> {
         self.check_isolation().await?;
+        if self.context.host.has_read_only_disk(self.id()).await {
+            // The disk lacks what the processes have written last, also once it is mounted again: they must not continue on it.
+            self.timeouts.retry_hibernation(self.context.stamped_store.now());
+            return Err(EngineError::ReadOnlyDisk);
+        }
         let driver = self.context.host.driver();
         let work = self.begin_work(RepeatableWork::Hibernation).await.map_err(EngineError::of_hibernation);
         let work = work.inspect_err(|_| self.timeouts.retry_hibernation(self.context.stamped_store.now()))?;

@@ -99,7 +99,7 @@ impl Actor {
     pub(super) async fn resume(&mut self) -> Result<ResumeResult, EngineError> {
         decide(self.record.state, Operation::Resume)?;
         if matches!(self.processes, ProcessState::Frozen(_))
-            && self.context.host.has_read_only_disk(self.id())
+            && self.context.host.has_read_only_disk(self.id()).await
         {
             return self.restart(DISK_WAS_READ_ONLY).await;
         }
@@ -240,8 +240,8 @@ impl Actor {
             Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| ControlFlow::Break(())),
         };
         result.unwrap_or_else(|error| {
-            if let EngineError::CannotStoreProcesses { reason } = &error {
-                tracing::debug!(id = %self.id(), reason, "a paused sandbox stays in memory");
+            if error.prevents_hibernation() {
+                tracing::debug!(id = %self.id(), %error, "a paused sandbox stays in memory");
                 return ControlFlow::Continue(());
             }
             tracing::error!(id = %self.id(), %error, ?due, "could not pause or terminate a sandbox at its timeout; retrying");

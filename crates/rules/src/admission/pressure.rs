@@ -92,11 +92,6 @@ impl Watermarks {
         }
     }
 
-    /// Below this, what sandboxes that hardly write have cached may not fit any more.
-    const fn last(self) -> u64 {
-        self.low / 10
-    }
-
     /// Whether so many free bytes are too few.
     pub const fn is_below(self, free_bytes: u64) -> bool {
         free_bytes < self.low
@@ -129,43 +124,6 @@ impl FreeTrend {
         // The next sample is as far away as the last one.
         let used_until_then = used * u128::from(elapsed_ms + REACTION_MS) / u128::from(elapsed_ms);
         free_bytes.saturating_sub(u64::try_from(used_until_then).unwrap_or(u64::MAX))
-    }
-}
-
-/// How fast other programs of the host use up the disk. Sandboxes that hardly write are in danger, too: a file system that cannot write
-/// to its full disk becomes read-only.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct UseByOthers {
-    /// The time, and the bytes that would be free without sandboxes, when the last window began.
-    begin: Option<(u64, u64)>,
-    /// Bytes per millisecond that others took in the last two windows. Only the lower one counts: one large file that appears at once is
-    /// no trend.
-    rates: [u64; 2],
-}
-
-impl UseByOthers {
-    /// Records a sample. Returns whether all sandboxes have to be paused, because the disk is full or will be before the sample after the
-    /// next one. `occupied_bytes` has what the disks of sandboxes occupy.
-    pub fn endangers_all(
-        &mut self,
-        now_ms: u64,
-        marks: Watermarks,
-        free_bytes: u64,
-        occupied_bytes: u64,
-    ) -> bool {
-        let without_sandboxes = free_bytes.saturating_add(occupied_bytes);
-        let (begin_ms, before) = *self.begin.get_or_insert((now_ms, without_sandboxes));
-        let elapsed_ms = now_ms.saturating_sub(begin_ms);
-        // Shorter windows would show how the two measurements are apart.
-        if elapsed_ms >= REACTION_MS {
-            let rate = before.saturating_sub(without_sandboxes) / elapsed_ms;
-            let is_recent = elapsed_ms <= TREND_MAX_MS;
-            self.rates = if is_recent { [self.rates[1], rate] } else { [0; 2] };
-            self.begin = Some((now_ms, without_sandboxes));
-        }
-        let [first, second] = self.rates;
-        let lost = first.min(second).saturating_mul(2 * REACTION_MS);
-        free_bytes.saturating_sub(lost) < marks.last()
     }
 }
 
@@ -254,34 +212,6 @@ mod tests {
         // Samples at the same time, and samples far apart, have no trend.
         assert_eq!(trend.predict(1_220, 900 * MB), 900 * MB);
         assert_eq!(trend.predict(2_221, 100 * MB), 100 * MB);
-    }
-
-    #[test]
-    fn sandboxes_that_do_not_write_are_in_danger_only_if_others_fill_the_disk() {
-        let marks = Watermarks::of_reserve(2_000 * MB);
-        let run = |samples: &[(u64, u64)]| -> Vec<bool> {
-            let mut others = UseByOthers::default();
-            let samples = samples.iter().zip(0..);
-            samples
-                .map(|((free, occupied), at)| others.endangers_all(at * 250, marks, free * MB, occupied * MB))
-                .collect()
-        };
-        // Another program writes 400 MB in 250 ms.
-        assert_eq!(
-            run(&[(2_000, 50), (1_600, 50), (1_200, 50), (800, 50), (400, 50)]),
-            [false, false, false, true, true]
-        );
-        // Sandboxes write as fast.
-        assert_eq!(run(&[(2_000, 50), (1_600, 450), (1_200, 850), (800, 1_250)]), [false; 4]);
-        // One large file appears.
-        assert_eq!(run(&[(2_000, 50), (500, 50), (500, 50)]), [false; 3]);
-        // The disk is full, whoever has filled it.
-        assert_eq!(run(&[(201, 50), (199, 52)]), [false, true]);
-        // Samples far apart show no trend.
-        let mut others = UseByOthers::default();
-        for (now_ms, free) in [(0, 2_000), (5_000, 1_400), (10_000, 800), (15_000, 300)] {
-            assert!(!others.endangers_all(now_ms, marks, free * MB, 0));
-        }
     }
 
     #[test]
