@@ -42,8 +42,10 @@ fn write_draft(draft: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 
 /// Whether an error, or one that caused it, is that of a full disk.
 pub fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
-    let kind = error.downcast_ref().map(io::Error::kind);
-    matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    let own = error.downcast_ref::<io::Error>();
+    matches!(own.map(io::Error::kind), Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+        // The source of an error that wraps another one is that of the wrapped one.
+        || own.and_then(io::Error::get_ref).is_some_and(|wrapped| is_disk_full(wrapped))
         || error.source().is_some_and(is_disk_full)
 }
 

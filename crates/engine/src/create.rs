@@ -104,7 +104,7 @@ impl Creation<'_> {
         let Services { counters, provisioner, registry, .. } = self.services;
         // Before anything is provisioned. The actor holds the name before the reservation ends.
         let _name = registry.names.reserve(self.account, config.name())?;
-        let (provisioned, counter) = match self.take_from_pool(&config, &template).await {
+        let (provisioned, counter) = match self.take_from_pool(&config, &template) {
             Some(provisioned) => (provisioned, counters.created_warm(config.isolation)),
             None => {
                 let isolation = config.isolation;
@@ -145,25 +145,15 @@ impl Creation<'_> {
         }
     }
 
-    async fn take_from_pool(
-        &self,
-        config: &SandboxConfig,
-        template: &Template,
-    ) -> Option<ProvisionedSandbox> {
-        let Services { host, warm_pool, provisioner, .. } = self.services;
+    fn take_from_pool(&self, config: &SandboxConfig, template: &Template) -> Option<ProvisionedSandbox> {
+        let Services { warm_pool, provisioner, .. } = self.services;
         let (found, stale) =
             warm_pool.take_matching(self.account, template, config.isolation, config.resources);
         warm_pool.request_refill();
         for sandbox in stale {
             provisioner.discard_in_background(sandbox);
         }
-        let sandbox = found?;
-        // The host watcher may not have looked since.
-        if host.has_read_only_disk(&sandbox.spec.id).await {
-            provisioner.discard_in_background(sandbox);
-            return None;
-        }
-        Some(sandbox)
+        found
     }
 
     /// Applies the owner's configuration. After a failure the sandbox is discarded, or returned to the pool if it is unchanged.
