@@ -111,10 +111,13 @@ impl Notices {
 }
 
 fn short_text(subject: &str, waited: Duration, patience: Patience) -> String {
-    let waited = in_seconds(waited);
+    let so_far = in_seconds(waited);
     match patience.longest() {
-        Some(longest) => format!("still waiting after {waited} of {}: {subject}", in_seconds(longest)),
-        None => format!("still waiting after {waited}: {subject}"),
+        Some(longest) if waited <= longest => {
+            format!("still waiting after {so_far} of {}: {subject}", in_seconds(longest))
+        }
+        // Input of a command is sent again after each wait.
+        _ => format!("still waiting after {so_far}: {subject}"),
     }
 }
 
@@ -229,6 +232,7 @@ mod tests {
         assert_eq!(endless.text(), "retrying until it succeeds; with --wait 0 it fails at once");
         assert_eq!(short_text("the disk", minute / 2, of_create), "still waiting after 30s of 1m: the disk");
         assert_eq!(short_text("the disk", minute / 2, endless), "still waiting after 30s: the disk");
+        assert_eq!(short_text("it", 3 * minute, Patience::OfCall), "still waiting after 3m: it");
         assert_eq!(gave_up(minute + minute / 2).as_deref(), Some("gave up after 1m30s"));
         assert_eq!(gave_up(Duration::from_millis(900)), None);
     }

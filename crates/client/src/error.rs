@@ -52,6 +52,8 @@ struct ErrorFields {
     repeats: u32,
     /// How long the call had waited for limits.
     waited: Duration,
+    /// The service has not begun to carry out the call.
+    is_unstarted: bool,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -85,6 +87,7 @@ impl Error {
             retry_after: None,
             repeats: 0,
             waited: Duration::ZERO,
+            is_unstarted: false,
             source: None,
         }))
     }
@@ -181,6 +184,12 @@ impl Error {
 
     pub(crate) fn after(mut self, repeats: u32, waited: Duration) -> Self {
         self.change(|inner| (inner.repeats, inner.waited) = (repeats, waited));
+        self
+    }
+
+    /// The service has not begun to carry out the call.
+    pub(crate) fn unstarted(mut self) -> Self {
+        self.change(|inner| inner.is_unstarted = true);
         self
     }
 
@@ -312,6 +321,19 @@ impl Error {
     /// ```
     pub fn waited(&self) -> Duration {
         self.0.waited
+    }
+
+    /// Whether the call certainly had no effect: the service was not reached, or refused the call because of a limit. Then it may be sent
+    /// again, whatever it does.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |_| {
+    /// let nobody = sandboxd_client::Client::builder().url("http://127.0.0.1:9").key("any").build()?;
+    /// assert!(nobody.health().await.unwrap_err().had_no_effect());
+    /// # Ok(()) });
+    /// ```
+    pub fn had_no_effect(&self) -> bool {
+        self.0.is_unstarted
     }
 
     fn detail(&self, name: &str) -> Option<&str> {

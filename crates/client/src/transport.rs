@@ -248,7 +248,11 @@ impl Transport {
             }
             let retry_after = failure.error.retry_after();
             let pause = again.then(|| wait(self.shared.policy, repeats + 1, retry_after, random)).flatten();
-            let Some(pause) = pause else { return Err(failure.error.after(repeats, waited)) };
+            let Some(pause) = pause else {
+                let error = failure.error.after(repeats, waited);
+                let is_unstarted = may_repeat(Safety::OnlyUnstarted, failure.fault);
+                return Err(if is_unstarted { error.unstarted() } else { error });
+            };
             tokio::time::sleep(pause).await;
             repeats += 1;
         }

@@ -66,6 +66,37 @@ async fn a_dialogue_over_pipes() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dialogue_survives_a_pause_and_a_restart_of_the_service() {
+    let user = TestUser::new().await;
+    let id = user.stdout(&["create", Service::image(), "--timeout", "1h", "--idle", "0"]);
+    let mut sbx = user.sbx();
+    sbx.args(["exec", "-i", id.trim(), "--", ECHO]);
+    let mut dialogue = Dialogue::begin(sbx);
+    let mut ask = async |line: &str| {
+        dialogue.say(line);
+        assert_eq!(dialogue.hear(), format!("got {line}"));
+        // Longer than the pause at which a request of the input ends.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+    };
+    ask("at first").await;
+    user.service.restart().await.unwrap();
+    ask("after a restart").await;
+    // Input resumes the sandbox.
+    user.stdout(&["pause", id.trim()]);
+    ask("after a pause").await;
+    user.service.kill().unwrap();
+    dialogue.say("while the service is away");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    user.service.start_process().await.unwrap();
+    assert_eq!(dialogue.hear(), "got while the service is away");
+    let Dialogue { mut child, input, mut output } = dialogue;
+    drop(input);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("over\n", Some(0)));
+}
+
 /// More messages than the service allows requests a minute.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dialogue_is_not_slowed_down_by_the_rates() {

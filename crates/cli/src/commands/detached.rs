@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures_util::future::{Either, select};
 use sandboxd_client::{Detached, EventKind, Execute, SandboxState};
+use tokio::time::{sleep, timeout};
 
 use super::follow::print_detached;
 use super::input::StreamedInput;
@@ -21,6 +22,8 @@ use crate::output::{self, OutputFormat};
 const READER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often sbx looks whether the sandbox was paused under the command.
 const PAUSE_CHECK: Duration = Duration::from_secs(15);
+/// How long the output may go on after sending input has failed.
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
 /// Limit for killing a command, which leaves time to remove the sandbox afterwards.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -58,10 +61,12 @@ async fn follow_with_input(
     let Some(input) = input else { return printing.await?.complete() };
     let printed = match select(printing, std::pin::pin!(input.write_stdin(command))).await {
         Either::Left((printed, _)) => printed,
-        Either::Right((sent, printing)) => {
-            sent?;
-            printing.await
-        }
+        Either::Right((Ok(()), printing)) => printing.await,
+        // The sandbox may have ended under the input; then the output has the reason and the exit code.
+        Either::Right((Err(error), printing)) => match timeout(LAST_OUTPUT, printing).await {
+            Ok(printed) => printed,
+            Err(_) => return Err(error),
+        },
     };
     printed?.complete()
 }
@@ -70,7 +75,7 @@ async fn follow_with_input(
 async fn tell_pauses(command: &Detached) -> Infallible {
     let mut was_paused = false;
     loop {
-        tokio::time::sleep(PAUSE_CHECK).await;
+        sleep(PAUSE_CHECK).await;
         // Without an answer the output says more.
         let Ok(view) = command.sandbox().refresh().await else { continue };
         let is_paused = view.state == SandboxState::Paused;
@@ -102,7 +107,7 @@ fn paused_note(id: &str, reason: Option<&str>) -> String {
 
 /// Kills the command. If that fails, its time limit ends it.
 pub async fn cancel(command: &Detached) {
-    let _ = tokio::time::timeout(CANCEL_TIMEOUT, command.cancel()).await;
+    let _ = timeout(CANCEL_TIMEOUT, command.cancel()).await;
 }
 
 /// Sends the first signal to the command; returns at the second.

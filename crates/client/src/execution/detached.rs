@@ -301,20 +301,20 @@ impl Detached {
     }
 
     /// Writes chunks to standard input as they come, in one request, and returns when the command has taken all of them. Waits as long as
-    /// the command does not read. The service refuses a request whose chunks come too slowly for long.
+    /// the command does not read. The service refuses a request whose chunks come too slowly for long. `begin` gives the chunks, anew for each
+    /// attempt: a refused request is sent again, and one whose response is lost is not.
     ///
     /// ```
     /// # sandboxd::testing::with_sandbox(async |sandbox| {
     /// let cat = sandbox.execute("cat").open_stdin().detached().await?;
-    /// let chunks = futures_util::stream::iter([Ok("one\n".into()), Ok("two\n".into())]);
-    /// cat.write_stream(chunks).await?;
+    /// cat.write_stream(|| futures_util::stream::iter([Ok("one\n".into()), Ok("two\n".into())])).await?;
     /// # Ok(()) });
     /// ```
-    pub async fn write_stream(
-        &self,
-        chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
-    ) -> Result<()> {
-        self.written("/stdin", Payload::once(chunks.boxed()), Some(LONGEST)).await
+    pub async fn write_stream<S>(&self, begin: impl Fn() -> S + Send + Sync + 'static) -> Result<()>
+    where
+        S: Stream<Item = io::Result<Bytes>> + Send + 'static,
+    {
+        self.written("/stdin", Payload::repeatable(move || begin().boxed()), Some(LONGEST)).await
     }
 
     /// Closes standard input.

@@ -49,6 +49,26 @@ async fn a_consumed_body_is_not_retried() {
     assert!(!files.exists("b").await.unwrap());
 }
 
+#[tokio::test]
+async fn streamed_input_is_repeated_only_if_it_had_no_effect() {
+    let proxy = Proxy::start();
+    let cat = sandbox(&proxy).await.execute("cat").open_stdin().detached().await.unwrap();
+    let chunks =
+        || futures_util::stream::iter(["one\n", "two\n"].map(|line| Ok::<Bytes, io::Error>(line.into())));
+    proxy.inject(BUSY);
+    cat.write_stream(chunks).await.unwrap();
+    (0..3).for_each(|_| proxy.inject(BUSY));
+    let error = cat.write_stream(chunks).await.unwrap_err();
+    assert!(error.had_no_effect() && error.repeats() == 2, "{error}");
+    proxy.inject(Fault::LostAnswer);
+    let error = cat.write_stream(chunks).await.unwrap_err();
+    assert!(!error.had_no_effect() && error.repeats() == 0, "{error}");
+    let is_input =
+        |seen: &Seen| seen.headers.get("content-type").is_some_and(|kind| kind == "application/octet-stream");
+    let bodies: Vec<Bytes> = proxy.seen().into_iter().filter(is_input).map(|seen| seen.body).collect();
+    assert_eq!(bodies, ["one\ntwo\n"; 6]);
+}
+
 /// The request's time is for a silent service, not for a slow source or a long file.
 #[tokio::test]
 async fn a_slow_upload_source_does_not_time_out() {
