@@ -77,7 +77,9 @@ async fn start_in(sandbox: &Sandbox, arguments: &RunArguments) -> Result<Option<
     if arguments.command.is_empty() {
         return Ok(None);
     }
-    let mut execute = sandbox.execute(command_line::bash_command(&arguments.command));
+    let execute = sandbox.execute(command_line::bash_command(&arguments.command));
+    // Nobody may ever read the log of a server, which must not wait for a reader.
+    let mut execute = execute.reader_timeout(Duration::ZERO);
     if let Some(user) = &arguments.user {
         execute = execute.user(user);
     }
