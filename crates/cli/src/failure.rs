@@ -9,6 +9,7 @@ use sandboxd_client::{Code, Error};
 use crate::limit_wait::gave_up;
 use crate::output::note;
 use crate::style::{Paint, Tone};
+use crate::table::changes_display;
 use crate::user_units::in_user_units;
 
 /// Exit code of failures of sbx itself, as with `docker run`.
@@ -88,9 +89,9 @@ fn text(error: &Error) -> String {
     }
 }
 
-/// Replaces control characters: a message may quote a sandbox, which may send terminal control sequences.
+/// As in a table, with line ends: a message may quote a sandbox, which may send terminal control sequences.
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if changes_display(c) && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
 /// What the user can do. `certificate` is the certificate file that the environment names.

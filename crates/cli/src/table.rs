@@ -38,9 +38,15 @@ pub fn table<const N: usize>(
     text
 }
 
-/// The text without control characters, which could change the terminal.
+/// The text without characters that could change the terminal or the order of the text.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if changes_display(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Whether the character is a control character, or ends the line or changes its direction on some terminals.
+pub fn changes_display(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// An age with a suitable unit.
@@ -64,6 +70,14 @@ mod tests {
             table(["ID", "STATE"], rows, Paint::None),
             "ID    STATE\na     running\nlong  x\u{fffd}[2J\n"
         );
+    }
+
+    #[test]
+    fn text_of_a_sandbox_cannot_change_the_terminal() {
+        assert_eq!(printable("a\x1b[2J\n"), "a\u{fffd}[2J\u{fffd}");
+        assert_eq!(printable("cod\u{202e}gpj.exe\u{2069}"), "cod\u{fffd}gpj.exe\u{fffd}");
+        // Letters of any direction, and what joins them.
+        assert_eq!(printable("א\u{200d}ب ü"), "א\u{200d}ب ü");
     }
 
     #[test]

@@ -4,7 +4,9 @@
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use sandboxd_client::{FileBody, Sandbox, UploadRecord};
@@ -18,6 +20,8 @@ use crate::table::printable;
 const MOST_TO_COMPARE: u64 = 64 << 20;
 /// The most names in a message.
 const SHOWN_NAMES: usize = 5;
+/// The most characters of a name in a message.
+const SHOWN_CHARACTERS: usize = 100;
 
 /// Fails if a volume does not exist here, before anything is created.
 pub fn check_volumes(volumes: &[Volume]) -> Result<()> {
@@ -44,6 +48,7 @@ pub struct CopiedVolume<'a> {
     volume: &'a Volume,
     local: LocalKind,
     record: UploadRecord,
+    sent_bytes: u64,
 }
 
 /// What a volume is on this machine.
@@ -75,7 +80,13 @@ impl<'a> CopiedVolume<'a> {
             LocalKind::File | LocalKind::Stream => FileBody::file(path),
         };
         let progress = progress_of(volume, found.is_file().then_some(found.len()));
-        let (files, body) = (sandbox.files(), body.on_progress(progress.callback()));
+        let (sent, report) = (Arc::new(AtomicU64::new(0)), progress.callback());
+        let count = Arc::clone(&sent);
+        let body = body.on_progress(move |bytes| {
+            count.store(bytes, Ordering::Relaxed);
+            report(bytes);
+        });
+        let files = sandbox.files();
         let copied = if local == LocalKind::Directory {
             files.unpack(&volume.inside, body).await.map(drop)
         } else {
@@ -84,7 +95,7 @@ impl<'a> CopiedVolume<'a> {
         };
         progress.done();
         copied?;
-        Ok(Self { volume, local, record })
+        Ok(Self { volume, local, record, sent_bytes: sent.load(Ordering::Relaxed) })
     }
 
     /// Copies back what the sandbox has changed, or says what it has not copied back.
@@ -92,6 +103,8 @@ impl<'a> CopiedVolume<'a> {
         match self.volume.changes {
             VolumeChanges::CopiedBack => self.copy_back(sandbox).await,
             VolumeChanges::Dropped => Ok(()),
+            // It would be read only to say that it is too large.
+            VolumeChanges::Reported if self.sent_bytes > MOST_TO_COMPARE => Ok(()),
             VolumeChanges::Reported => {
                 // A message is not worth a failure: the command may have removed the directory.
                 if let Ok(changed) = self.changes(sandbox).await
@@ -162,8 +175,7 @@ fn changes_text(volume: &Volume, changed: Option<&[PathBuf]>) -> Option<String> 
              this line"
         ));
     };
-    let shown: Vec<String> =
-        changed.iter().take(SHOWN_NAMES).map(|name| printable(&name.to_string_lossy())).collect();
+    let shown: Vec<String> = changed.iter().take(SHOWN_NAMES).map(|name| shown_name(name)).collect();
     let more = match changed.len().saturating_sub(SHOWN_NAMES) {
         0 if shown.is_empty() => return None,
         0 => String::new(),
@@ -173,6 +185,16 @@ fn changes_text(volume: &Volume, changed: Option<&[PathBuf]>) -> Option<String> 
         "sbx: changed in {inside} and not copied back: {}{more}; ':rw' at the end of -v copies changes back",
         shown.join(", ")
     ))
+}
+
+/// A name that a sandbox has chosen, on one line and not too long.
+fn shown_name(name: &Path) -> String {
+    let name = printable(&name.to_string_lossy());
+    let mut shown: String = name.chars().take(SHOWN_CHARACTERS).collect();
+    if shown.len() < name.len() {
+        shown.push('…');
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -191,6 +213,9 @@ mod tests {
         };
         assert_eq!(text(&[]), None);
         assert!(text(&["a\x1b", "b"]).unwrap().contains("not copied back: a\u{fffd}, b; ':rw'"));
+        let long = "ü".repeat(4000);
+        let shown = format!("not copied back: {}…, \u{fffd}b; ':rw'", "ü".repeat(SHOWN_CHARACTERS));
+        assert!(text(&[long.as_str(), "\u{202e}b"]).unwrap().contains(&shown));
         assert!(text(&["a", "b", "c", "d", "e", "f", "g"]).unwrap().contains("d, e and 2 more;"));
         assert!(changes_text(&volume("."), None).unwrap().contains("':ro' omits"));
     }
