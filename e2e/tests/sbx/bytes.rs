@@ -110,6 +110,17 @@ async fn input_of_any_bytes_and_length_is_passed() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_sandbox_is_reported_while_input_is_sent() {
+    let user = TestUser::new().await;
+    let id = user.stdout(&["create", Service::image(), "--timeout", "10s", "--idle", "0"]);
+    let words = ["exec", "-i", id.trim(), "--", "echo begun; sleep 100"];
+    let output = user.run_with_input(&words, &vec![0; 20_000_000]);
+    let stderr = text(&output.stderr);
+    assert_eq!((code(&output), text(&output.stdout).as_str()), (137, "begun\n"), "{stderr}");
+    assert!(!stderr.contains("standard input"), "{stderr}");
+}
+
 fn random() -> Vec<u8> {
     let mut random = vec![0; RANDOM_BYTES];
     std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut random).unwrap();
@@ -131,7 +142,7 @@ async fn a_hundred_megabytes_of_random_bytes_are_printed_unchanged() {
     std::fs::write(local.path(), &random).unwrap();
     let local = local.path().to_str().unwrap();
     user.stdout(&["cp", local, &format!("{id}:/tmp/random")]);
-    let volume = format!("{local}:/tmp/random");
+    let volume = format!("{local}:/tmp/random:ro");
     for words in [
         &["exec", id][..],
         &["exec", "--timeout", "600s", id],
@@ -146,7 +157,8 @@ async fn a_hundred_megabytes_of_random_bytes_are_printed_unchanged() {
     // What is stored, in several responses.
     let command = format!("head -c {STORED_BYTES} /tmp/random");
     let execution = user.stdout(&["exec", "--detach", id, "--", &command]);
-    while user.json(&["logs", id]).as_array().unwrap().iter().any(|view| view["state"] == "running") {
+    while user.json(&["logs", "--list", id]).as_array().unwrap().iter().any(|view| view["state"] == "running")
+    {
         std::thread::sleep(Duration::from_millis(100));
     }
     check_random(&user.run(&["logs", id, execution.trim()]), &random[..STORED_BYTES], "logs");
