@@ -97,6 +97,28 @@ async fn a_dialogue_survives_a_pause_and_a_restart_of_the_service() {
     assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("over\n", Some(0)));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn input_that_flows_during_a_restart_arrives_once() {
+    let user = TestUser::new().await;
+    let id = user.stdout(&["create", Service::image(), "--timeout", "1h", "--idle", "0"]);
+    let mut sbx = user.sbx();
+    sbx.args(["exec", "-i", id.trim(), "--", "wc -c"]);
+    let Dialogue { child, mut input, mut output } = Dialogue::begin(sbx);
+    let writing = std::thread::spawn(move || {
+        for _ in 0..1000 {
+            input.write_all(&[b'x'; 10_000]).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    user.service.restart().await.unwrap();
+    writing.join().unwrap();
+    let mut count = String::new();
+    output.read_to_string(&mut count).unwrap();
+    assert_eq!(count.trim(), "10000000");
+    assert!(child.wait_with_output().unwrap().status.success());
+}
+
 /// More messages than the service allows requests a minute.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dialogue_is_not_slowed_down_by_the_rates() {

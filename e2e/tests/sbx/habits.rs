@@ -206,6 +206,20 @@ async fn a_detached_run_is_a_sandbox_with_a_command() {
     assert_eq!(user.stdout(&["logs", "-f", "--tail", "1", "web", execution.trim()]), "detached\n");
 }
 
+/// It would wait for two minutes at first, and then again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_detached_run_does_not_wait_for_a_reader() {
+    let user = TestUser::new().await;
+    // More than is stored.
+    let work = "head -c 50000000 /dev/zero; touch /tmp/printed; sleep 600";
+    user.stdout(&["run", "-d", "--name", "chatty", Service::image(), "--", work]);
+    let begin = Instant::now();
+    while code(&user.run(&["exec", "chatty", "test -e /tmp/printed"])) != 0 {
+        assert!(begin.elapsed() < TIMEOUT, "it waits for a reader");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_runs_as_a_user() {
     let user = TestUser::new().await;

@@ -132,9 +132,9 @@ impl StreamedInput {
             }
         }
         // The channel has ended, so the thread ends.
-        if let Ok(read) = reading.join() {
-            read.context("cannot read standard input")?;
-        }
+        let read =
+            reading.join().unwrap_or_else(|_| Err(io::Error::other("the thread that reads it has failed")));
+        read.context("cannot read standard input")?;
         send(command, InputRequest::Close).await.context(CANNOT_SEND)
     }
 }
