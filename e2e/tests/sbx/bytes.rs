@@ -143,11 +143,13 @@ async fn a_hundred_megabytes_of_random_bytes_are_printed_unchanged() {
     let local = local.path().to_str().unwrap();
     user.stdout(&["cp", local, &format!("{id}:/tmp/random")]);
     let volume = format!("{local}:/tmp/random:ro");
+    // Too large to be searched for changes, so there is no note about them.
+    let unmarked = format!("{local}:/tmp/random");
     for words in [
         &["exec", id][..],
         &["exec", "--timeout", "600s", id],
         &["run", "-v", &volume, image],
-        &["run", "-v", &volume, "--timeout", "600s", image],
+        &["run", "-v", &unmarked, "--timeout", "600s", image],
     ] {
         let output = user.run(&[words, &["--", "cat /tmp/random"]].concat());
         check_random(&output, &random, &words.join(" "));
