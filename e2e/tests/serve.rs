@@ -317,11 +317,11 @@ async fn wait_for_status(client: &e2e::service::Client, status: u16) {
 
 /// Keys can be created without a server and are valid from its start.
 #[tokio::test]
-async fn an_existing_key_prevents_the_first_key() {
+async fn the_first_start_creates_the_local_key_beside_others() {
     let service = Service::new(&ServiceOptions::default()).unwrap();
     let key = service.key("mine", "admin").unwrap();
     service.start_process().await.unwrap();
-    assert!(!key_file(&service).exists());
+    assert!(key_file(&service).exists());
     assert_eq!(service.client(&key).unwrap().get("/v1/sandboxes").await.unwrap().status, 200);
 }
 
