@@ -8,6 +8,8 @@ use super::{ApiError, Condition, RefusalCode};
 
 /// An unreachable source may recover.
 const RETRY_AFTER_S: u64 = 30;
+/// The most images that an error lists if none has a similar name.
+const SHOWN_IMAGES: usize = 3;
 /// Shorter names are the beginnings of too many others.
 const PREFIX_CHARS: usize = 3;
 /// A pull takes seconds to minutes.
@@ -70,14 +72,23 @@ pub fn needs_digest(name: &str, reference: &ImageReference, digest: Option<&str>
     ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image")
 }
 
-/// Adds the field, and the names that are similar.
+/// Adds the field, and the nearest names.
 fn suggest(error: ApiError, name: &str, known: &KnownImages) -> ApiError {
     let mut error = error.with_detail("field", "image");
     let images: Vec<&str> = known.images.iter().map(String::as_str).collect();
     let templates: Vec<&str> = known.templates.iter().map(String::as_str).collect();
+    let nearest = nearest_images(name, images.clone());
     if let Some(similar) = similar_image(name, &images) {
         error.message = format!("{}; the nearest image is {}", error.message, rules::quoted(similar));
         error = error.with_detail("nearest", similar);
+    } else if let Some(first) = nearest.first() {
+        let shown: Vec<String> = nearest.iter().map(|name| rules::quoted(name)).collect();
+        error.message = format!(
+            "{}; no image has a similar name, the nearest images are: {}",
+            error.message,
+            shown.join(", ")
+        );
+        error = error.with_detail("nearest", *first);
     }
     if let Some(similar) = similar_image(name, &templates) {
         error.message = format!("{}; the nearest template is {}", error.message, rules::quoted(similar));
@@ -104,11 +115,30 @@ fn has_same_start(name: &str, other: &str) -> bool {
     shorter >= PREFIX_CHARS && (name.starts_with(&other) || other.starts_with(&name))
 }
 
+/// The known name with the fewest edits from this one, which may be many. Tags count only between those of one repository.
+fn nearest_image<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let untagged: Vec<&str> = known.iter().map(|known| without_tag(known)).collect();
+    let nearest = nearest_name(without_tag(name), &untagged)?;
+    tagged(name, nearest, known)
+}
+
 /// The one of a repository whose tag comes closest.
 fn tagged<'a>(name: &str, repository: &str, known: &[&'a str]) -> Option<&'a str> {
     let tagged: Vec<&'a str> =
         known.iter().copied().filter(|known| without_tag(known) == repository).collect();
     nearest_name(name, &tagged)
+}
+
+/// Some of the known names, those with the fewest edits first.
+fn nearest_images<'a>(name: &str, mut known: Vec<&'a str>) -> Vec<&'a str> {
+    let mut nearest = Vec::new();
+    while nearest.len() < SHOWN_IMAGES
+        && let Some(next) = nearest_image(name, &known)
+    {
+        known.retain(|known| *known != next);
+        nearest.push(next);
+    }
+    nearest
 }
 
 fn without_tag(name: &str) -> &str {

@@ -303,10 +303,10 @@ async fn unavailable_images_have_distinct_errors() {
     assert_eq!((unknown.status, unknown.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"));
     assert_eq!(
         unknown.message(),
-        "image is 'ubnutu'; allowed: 'custom', 'gone:1', 'hanging:1' or 'test:1'; the operator allows it with: \
-         sandboxd image allow docker.io/library/ubnutu:latest"
+        "image is 'ubnutu'; allowed: 'custom', 'gone:1', 'hanging:1' or 'test:1'; no image has a similar name, the nearest images are: \
+         'gone:1', 'test:1', 'custom'; the operator allows it with: sandboxd image allow docker.io/library/ubnutu:latest"
     );
-    assert_eq!(unknown.detail("field"), "image");
+    assert_eq!((unknown.detail("field"), unknown.detail("nearest")), ("image", "gone:1"));
     assert_eq!(unknown.detail("allowCommand"), "sandboxd image allow docker.io/library/ubnutu:latest");
     let custom = with_image(&fixture, "custom").await;
     assert_eq!(custom.code(), "INVALID_CONFIG");
