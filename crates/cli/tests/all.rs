@@ -243,11 +243,11 @@ fn following_without_an_execution_names_the_newest_command() {
 }
 
 #[test]
-fn damaged_output_and_missing_programs_are_told() {
+fn missing_programs_are_told() {
     for (stdout, exit_code, expected, part) in [
         ("a\n", json!(0), 0, ""),
-        ("a\u{fffd}\n", json!(0), 125, "'sbx cp'"),
-        ("a\u{fffd}\n", json!(3), 3, "'sbx cp'"),
+        // Printed by the command, or by a service that sends no bytes.
+        ("a\u{fffd}\n", json!(3), 3, ""),
         ("", Value::Null, 126, "sbx: the command could not start"),
     ] {
         let service = FakeService::start(move |_, _| {
