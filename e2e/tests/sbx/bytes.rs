@@ -159,7 +159,12 @@ async fn a_hundred_megabytes_of_random_bytes_are_printed_unchanged() {
     // What is stored, in several responses.
     let command = format!("head -c {STORED_BYTES} /tmp/random");
     let execution = user.stdout(&["exec", "--detach", id, "--", &command]);
-    while user.json(&["logs", "--list", id]).as_array().unwrap().iter().any(|view| view["state"] == "running")
+    while user
+        .json(&["logs", "--list", "--json", id])
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|view| view["state"] == "running")
     {
         std::thread::sleep(Duration::from_millis(100));
     }
