@@ -1,5 +1,6 @@
 //! Disk pressure: writers are paused before the disk is full, other sandboxes continue, and work resumes when space is free.
 
+use std::io::Write;
 use std::time::Duration;
 
 use e2e::service::{Client, Service, ServiceOptions, sample};
@@ -162,7 +163,9 @@ async fn a_paused_sandbox_outlives_a_full_disk_and_a_start_on_it() {
     // Nothing that is full keeps a daemon from taking it over.
     service.kill().unwrap();
     let rest = ballast.with_extension("rest");
-    std::fs::write(&rest, vec![1; 8 << 20]).unwrap_err();
+    let mut filler = std::fs::File::create(&rest).unwrap();
+    while filler.write_all(&[1; 1 << 20]).is_ok() {}
+    drop(filler);
     service.start_process().await.unwrap();
     assert_eq!(state(&client, &id).await, "paused");
     let refused = client.post(&action_path(&id, "execute"), &json!({ "command": "true" })).await.unwrap();
