@@ -111,7 +111,7 @@ pub struct SandboxSummary {
     pub started_at: Option<TimeMs>,
     pub paused_at: Option<TimeMs>,
     pub terminated_at: Option<TimeMs>,
-    /// The name that the owner chose.
+    /// The name that the owner chose. Only of terminated sandboxes: the records of the others are in the memory of the engine.
     pub name: Option<String>,
 }
 

@@ -20,9 +20,19 @@ pub(super) async fn lists_are_newest_first(store: Fresh) {
     assert_eq!(listed(&store, &all_of("acme"), PAGE).await, (vec![3, 2, 1, 5, 4], 5));
     let mut named = SandboxRecord { created_at: TimeMs(40), ..record(6) };
     named.config.metadata = pairs(&[(api::NAME_KEY, "web"), ("name", "other")]);
-    store.put(named).await.unwrap();
-    let items = store.list(&all_of("acme"), PAGE).await.unwrap().items;
-    assert_eq!((items[0].name.as_deref(), items[1].name.as_deref()), (Some("web"), None));
+    let nameless = SandboxRecord { created_at: TimeMs(50), ..record(7) };
+    for live in [&named, &nameless] {
+        store.put(live.clone()).await.unwrap();
+    }
+    let names = async || {
+        let items = store.list(&all_of("acme"), PAGE).await.unwrap().items;
+        [items[0].name.clone(), items[1].name.clone()]
+    };
+    assert_eq!(names().await, [None, None], "only terminated sandboxes are listed with their names");
+    for live in [&named, &nameless] {
+        store.put(terminated(live, TimeMs(60))).await.unwrap();
+    }
+    assert_eq!(names().await, [None, Some("web".to_owned())]);
 }
 
 pub(super) async fn pages_are_parts_of_the_list(store: Fresh) {

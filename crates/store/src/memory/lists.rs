@@ -19,6 +19,6 @@ pub(super) fn summary(record: &SandboxRecord) -> SandboxSummary {
         started_at: record.started_at,
         paused_at: record.paused_at,
         terminated_at: record.terminated_at,
-        name: record.config.name().map(str::to_owned),
+        name: record.terminated_at.and_then(|_| record.config.name().map(str::to_owned)),
     }
 }
