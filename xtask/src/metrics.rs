@@ -21,7 +21,6 @@ mod figures;
 mod items;
 mod report;
 mod saved;
-mod scope;
 
 use std::path::Path;
 use std::process::ExitCode;

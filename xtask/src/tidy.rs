@@ -14,9 +14,11 @@ mod manifests;
 mod pipes;
 mod programs;
 mod removals;
+pub mod scope;
 pub mod sizes;
 pub mod source;
 mod text;
+pub mod type_names;
 mod unsafety;
 mod unwraps;
 mod words;
@@ -69,6 +71,7 @@ pub fn run(root: &Path) -> Result<ExitCode> {
     }
     found.extend(sizes::check_all(&rust));
     found.extend(cycles::check(&rust));
+    found.extend(type_names::check(&scope::scoped(&rust)));
     found.extend(documents::check(&sources));
     found.extend(programs::check(&sources, &rust));
     found.extend(pipes::check(&sources, &rust));

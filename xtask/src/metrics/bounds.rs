@@ -1,6 +1,7 @@
 //! The bounds on the figures. Called by `metrics` for `--check`.
 
 use super::figures::Figures;
+use crate::tidy::type_names::SAME_TYPE_NAME;
 
 /// Percentile and bound of the lengths of files.
 const FILE_LINES: [(&str, usize, usize); 3] = [("p50", 50, 100), ("p90", 90, 240), ("max", 100, 450)];
@@ -10,8 +11,6 @@ const TESTS_PER_100: usize = 87;
 const UNDOCUMENTED_PER_100: usize = 15;
 /// The most files directly in the `src` of a crate.
 const TOP_FILES: usize = 20;
-/// The most definitions of one type name.
-pub const SAME_TYPE_NAME: usize = 3;
 
 /// A line for each exceeded bound.
 pub fn exceeded(figures: &Figures) -> Vec<String> {

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::items::{self, PublicKind};
-use super::scope::{self, CrateRole, ScopedFile};
-use crate::tidy::sizes;
+use crate::tidy::scope::{self, CrateRole, ScopedFile};
 use crate::tidy::source::Rust;
+use crate::tidy::{sizes, type_names};
 
 /// The figures of one crate, or of all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Figures {
         }
         let bools = items::bool_functions(file.rust);
         figures.bool_functions += bools.iter().filter(|function| !file.is_test(function.line)).count();
-        for name in items::type_definitions(file.rust).iter().filter(|name| !file.is_test(name.line)) {
+        for name in type_names::type_definitions(file.rust).iter().filter(|name| !file.is_test(name.line)) {
             let places = self.type_names.entry(name.name.to_owned()).or_default();
             places.push(format!("{path}:{}", name.line));
         }

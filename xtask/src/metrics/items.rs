@@ -1,10 +1,11 @@
-//! Finds what a file declares: public items, types, and functions with a `bool` parameter. Called by `figures`, which leaves tests
+//! Finds what a file declares: public items, and functions with a `bool` parameter. Called by `figures`, which leaves tests
 //! out. It reads tokens and expands no macro.
 
 use std::collections::BTreeMap;
 
 use crate::tidy::lex::{Token, TokenKind};
-use crate::tidy::source::{Attribute, Rust, attributes, closes, closing, opens};
+use crate::tidy::source::{Attribute, Rust, attributes, closing};
+use crate::tidy::type_names::DefinedName;
 
 /// What a public item is to the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +26,6 @@ pub struct PublicItem<'a> {
     pub line: usize,
     /// Whether a doc comment or a `doc` attribute is above it.
     pub documented: bool,
-}
-
-/// A name that a file defines, and the line of the keyword before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DefinedName<'a> {
-    pub name: &'a str,
-    pub line: usize,
 }
 
 /// The public items of a file, without those that `#[doc(hidden)]` hides.
@@ -116,64 +110,6 @@ fn documentation(
     } else {
         Documentation::Missing
     }
-}
-
-/// The structs, enums, unions, traits and type aliases of a file, without associated types.
-pub fn type_definitions<'a>(file: &Rust<'a>) -> Vec<DefinedName<'a>> {
-    let code = &file.code;
-    let mut found = Vec::new();
-    let mut open = vec![Enclosing { associates: false, statement: 0 }];
-    for (at, token) in code.iter().enumerate() {
-        let depth = open.len();
-        let Some(innermost) = open.last_mut() else { break };
-        if opens(token) {
-            let associates = token.is("{") && begins_impl_or_trait(&code[innermost.statement..at]);
-            open.push(Enclosing { associates, statement: at + 1 });
-            continue;
-        }
-        if closes(token) && depth > 1 {
-            open.pop();
-            if token.is("}")
-                && let Some(outer) = open.last_mut()
-            {
-                outer.statement = at + 1;
-            }
-            continue;
-        }
-        if token.is(";") {
-            innermost.statement = at + 1;
-        }
-        let defines = match token.text {
-            "struct" | "enum" | "union" | "trait" => true,
-            "type" => !innermost.associates,
-            _ => false,
-        };
-        let name = code.get(at + 1).filter(|name| defines && token.is_ident() && name.is_ident());
-        found.extend(name.map(|name| DefinedName { name: name.text, line: token.line }));
-    }
-    found
-}
-
-/// An open bracket: whether it is the body of an `impl` or trait, and the first token of the statement inside it.
-struct Enclosing {
-    associates: bool,
-    statement: usize,
-}
-
-fn begins_impl_or_trait(statement: &[Token<'_>]) -> bool {
-    let mut at = 0;
-    while let Some(token) = statement.get(at) {
-        at = match token.text {
-            "#" => {
-                let inner = statement.get(at + 1).is_some_and(|t| t.is("!"));
-                closing(statement, at + 1 + usize::from(inner)) + 1
-            }
-            "(" => closing(statement, at) + 1,
-            "pub" | "unsafe" | "auto" | "default" => at + 1,
-            text => return matches!(text, "impl" | "trait"),
-        };
-    }
-    false
 }
 
 /// The functions and methods of a file that have a parameter of the type `bool`, `&bool` or `&mut bool`.

@@ -1,9 +1,9 @@
 //! The figures as text. Called by `metrics`.
 
-use super::bounds::SAME_TYPE_NAME;
 use super::figures::{CrateFigures, Figures};
-use super::scope::{self, CrateRole};
+use crate::tidy::scope::{self, CrateRole};
 use crate::tidy::sizes::FUNCTION_LINES;
+use crate::tidy::type_names::SAME_TYPE_NAME;
 
 const HEADER: &str = "\
 crate             code   tests   t/c  items undocumented  fields undocumented  top files  bool functions";

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::bounds::SAME_TYPE_NAME;
 use super::figures::{CrateFigures, Figures};
+use crate::tidy::type_names::SAME_TYPE_NAME;
 
 const HEADER: &str = "\
 crate          code before   after   change  tests before   after   change  undocumented items  bool functions";

@@ -10,10 +10,6 @@ fn undocumented(text: &str) -> Vec<String> {
     })
 }
 
-fn types(text: &str) -> Vec<String> {
-    names(text, |file| type_definitions(file).iter().map(|d| d.name.to_owned()).collect())
-}
-
 fn with_bool(text: &str) -> Vec<String> {
     names(text, |file| bool_functions(file).iter().map(|d| d.name.to_owned()).collect())
 }
@@ -59,14 +55,6 @@ fn a_doc_comment_documents_the_next_item_only() {
 #[test]
 fn public_in_a_string_or_a_comment_is_text() {
     assert!(undocumented("const A: &str = \"pub fn a() {}\"; // pub fn b() {}").is_empty());
-}
-
-#[test]
-fn types_are_found_and_associated_types_are_not() {
-    let text = "struct A;\nenum B {}\ntrait C { type D; fn e() { struct F; } }\n#[cfg(unix)]\nimpl C for A { type D = u8; }\n\
-        type G = u8;\nfn h(union: u8) { type I = [u8; 2]; }\nunion J { k: u8 }\npub(crate) unsafe trait L { type M; }\n\
-        mod n { type O = u8; }\n";
-    assert_eq!(types(text), ["A", "B", "C", "F", "G", "I", "J", "L", "O"]);
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Decides which lines are code and which are tests. Called by `figures` with all files, because the declaration of a module says
-//! whether the file of the module is compiled for tests only.
+//! Decides which lines are code and which are tests. Called with all files, because the declaration of a module says whether the
+//! file of the module is compiled for tests only.
 
 use std::ops::RangeInclusive;
 
-use crate::tidy::lex::{Token, TokenKind};
-use crate::tidy::source::{Rust, attributed_end, attributes};
+use super::lex::{Token, TokenKind};
+use super::source::{Rust, attributed_end, attributes};
 
 /// Features of crates that exist for tests, of the crate itself or of others.
 const TEST_FEATURES: [&str; 2] = ["\"testing\"", "\"fuzzing\""];
