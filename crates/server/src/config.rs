@@ -1,27 +1,31 @@
 //! The configuration: flags override the environment, which overrides the file, which overrides defaults.
 //!
-//! An unknown key is an error that names the most similar key: a mistyped limit must not silently be off. [`load`] reports all errors
-//! that it finds, as [`Problems`].
+//! A setting is declared once, in the module of its table or in `settings`; `declare` says how. An unknown key is an error that names
+//! the most similar key: a mistyped limit must not silently be off. [`load`] reports all errors that it finds, as [`Problems`].
 
-mod bounds;
-mod check;
+mod capacity;
+mod declare;
+mod e2b;
 mod egress;
+mod http;
 mod images;
 mod isolation;
 mod keys;
 mod limits;
+mod log;
 mod mcp;
 mod paths;
+mod ports;
+mod prices;
 mod problems;
 mod quotas;
 mod reference;
 mod resources;
-mod shape;
+mod runtime;
+mod settings;
 mod snapshots;
-mod tables;
 #[cfg(test)]
 mod tests;
-mod values;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -36,17 +40,21 @@ use toml::de::{DeTable, Deserializer};
 use crate::cli::{Addresses, Global, ServeArguments};
 use crate::first_key::LOCAL_ACCOUNT;
 
-pub use check::check_log_level;
+pub use self::egress::NetworkKind;
+pub use self::http::{Http, Tls};
+pub use self::log::{Log, LogFormat, check_log_level};
+#[cfg(any(test, feature = "testing"))]
+pub use self::mcp::Mcp;
+use declare::DeclaredTable;
 use isolation::{ContainerTable, GvisorTable};
 pub use limits::Limits;
+pub use ports::Ports;
 pub use problems::{Problem, Problems};
 #[cfg(test)]
 pub use quotas::AccountQuotas;
 pub use reference::reference;
-#[cfg(any(test, feature = "testing"))]
-pub use values::Mcp;
-use values::Runtime;
-pub use values::{Config, Http, Log, LogFormat, NetworkKind, Ports, Tls};
+use runtime::Runtime;
+pub use settings::Config;
 
 const DEFAULT_FILE: &str = "/etc/sandboxd/config.toml";
 
@@ -186,33 +194,33 @@ fn read(path: &Path) -> Result<Config, Problems> {
 
 fn parse(text: &str) -> Result<Config, Problems> {
     let given = DeTable::parse(text).map_err(|error| Problems::from(keys::of_syntax(text, &error)))?;
-    let shape = shape::shape().map_err(Problems::one)?;
-    let mut problems = keys::compare(text, given.get_ref(), &shape);
+    let file = Config::declaration();
+    let mut problems = keys::compare(text, given.get_ref(), &file);
     if problems.is_empty() {
-        return settings(text, &given);
+        return settings(text, &given, &file);
     }
     // Values of the other tables do not depend on the wrong ones.
     let mut others = given.clone();
     for (name, value) in given.get_ref() {
         let alone = DeTable::from_iter([(name.clone(), value.clone())]);
-        if !keys::compare(text, &alone, &shape).is_empty() {
+        if !keys::compare(text, &alone, &file).is_empty() {
             let name: &str = name.get_ref();
             others.get_mut().remove(name);
         }
     }
-    let checked = settings(text, &others).and_then(|config| config.check());
+    let checked = settings(text, &others, &file).and_then(|config| config.check());
     problems.extend(checked.err().into_iter().flatten());
     Err(Problems::from_list(problems))
 }
 
 /// Reads the settings. If their types refuse values, such as words outside a set, all of them are reported, and what is wrong in other
 /// tables.
-fn settings(text: &str, given: &Spanned<DeTable<'_>>) -> Result<Config, Problems> {
+fn settings(text: &str, given: &Spanned<DeTable<'_>>, file: &DeclaredTable) -> Result<Config, Problems> {
     let read = |table: &Spanned<DeTable<'_>>| Config::deserialize(Deserializer::from(table.clone()));
     let (mut accepted, mut others) = (given.clone(), given.clone());
     let mut problems = Vec::new();
     while let Err(error) = read(&accepted) {
-        problems.push(keys::of_value(text, given.get_ref(), &error));
+        problems.push(keys::of_value(text, given.get_ref(), file, &error));
         let removed = error.span().and_then(|span| keys::remove_value(accepted.get_mut(), span.start));
         let Some(table) = removed else { break };
         // Its other values can depend on the refused one.

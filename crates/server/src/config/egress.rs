@@ -1,17 +1,65 @@
-//! Parses the settings of `[egress]`.
+//! `[egress]`: the network of sandboxes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Result, anyhow, ensure};
 use net::{Ipv4Net, Pool, Upstreams};
+use serde::{Deserialize, Serialize};
 
+use super::declare::{shapes, table};
 use super::problems::Problems;
-use super::values::{Egress, OneOrMore};
 
 const DNS_PORT: u16 = 53;
 /// Addresses that sandboxes cannot have: network, broadcast and gateway.
 const RESERVED: u64 = 3;
-const RATE_MBIT_MAX: u32 = 100_000;
+
+table! {
+    /// The network of sandboxes; see [network.md](network.md). Private, link-local and metadata addresses and this host are
+    /// closed under every policy, unless `allow_private` opens them. Other sandboxes are always closed.
+    pub struct Egress {
+        /// `"nftables"` connects sandboxes with virtual links and nftables rules, and enforces their policies, in containers
+        /// and under gVisor. `"none"` gives them only loopback.
+        network: NetworkKind = NetworkKind::Nftables, "`\"nftables\"` or `\"none\"`";
+        /// DNS resolvers, such as `192.0.2.53` or `192.0.2.53:5353`. `"system"` uses those in `/etc/resolv.conf` of this host.
+        /// With `default: deny` sandboxes reach only the resolver of the daemon; with `allow` also any public one.
+        resolver: OneOrMore = OneOrMore::One("system".to_owned()), "`\"system\"`, address, or list of addresses";
+        /// Private networks and addresses to open, such as `10.1.0.0/16` or `192.168.1.7`. An address of this host is opened
+        /// only if the list has exactly that address, not a network around it. Policies of sandboxes still apply.
+        allow_private: Vec<String>, "list of networks";
+        /// Public networks and addresses to close, such as `203.0.113.0/24` or `203.0.113.7`: for example, the public address
+        /// of this host behind a NAT, which the daemon cannot detect. Takes precedence over `allow_private`.
+        closed: Vec<String>, "list of networks";
+        /// IPv4 network for sandbox addresses, with at least `runtime.uid_slots` + 3 addresses. It must not overlap another
+        /// network of this host. `"auto"` chooses one in `10.64.0.0/10` and keeps it.
+        pool: String = "auto".to_owned(), "`\"auto\"` or network";
+        /// Limits what each sandbox sends and, separately, what it receives. Packets above the rate are dropped; bursts of a
+        /// quarter of a second pass. `0`: unlimited. A change takes effect at the next start, for running sandboxes too.
+        rate_mbit: u32 = 0, "megabits a second" in 0..=100_000;
+    }
+}
+
+/// How sandboxes are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkKind {
+    /// With network links and nftables rules of this host's kernel.
+    Nftables,
+    /// Not at all.
+    None,
+}
+
+/// A text, or a list of texts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+shapes! {
+    Text: NetworkKind;
+    TextOrTexts: OneOrMore;
+}
 
 impl Egress {
     /// `slots` is the maximum number of sandboxes.
@@ -19,7 +67,7 @@ impl Egress {
         let networks = |key: &'static str, texts: &[String]| {
             texts.iter().map(|text| network(key, text).map(drop)).collect::<Vec<_>>()
         };
-        let mut checks = vec![self.check_rate(), self.check_pool(slots)];
+        let mut checks = vec![self.check_pool(slots)];
         checks.extend(match self.servers() {
             Ok(texts) => texts.iter().map(|text| server(text).map(drop)).collect::<Vec<_>>(),
             Err(error) => vec![Err(error)],
@@ -27,15 +75,6 @@ impl Egress {
         checks.extend(networks("egress.allow_private", &self.allow_private));
         checks.extend(networks("egress.closed", &self.closed));
         Problems::of(checks)
-    }
-
-    fn check_rate(&self) -> Result<()> {
-        ensure!(
-            self.rate_mbit <= RATE_MBIT_MAX,
-            "egress.rate_mbit is {}; it must be 0 (unlimited) to {RATE_MBIT_MAX}",
-            self.rate_mbit
-        );
-        Ok(())
     }
 
     fn check_pool(&self, slots: u32) -> Result<()> {

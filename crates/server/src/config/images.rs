@@ -5,112 +5,58 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use rules::{AllowedVersions, ImagePattern, ImagePolicy};
-use serde::{Deserialize, Serialize};
 
-use super::bounds::within;
+use super::declare::table;
 use super::problems::Problems;
-
-/// Key, type and meaning, for the reference.
-pub(super) const ROWS: &[(&str, &str, &str)] = &[
-    (
-        "allow",
-        "list of patterns",
-        "Images of registries that creates may name besides those of the catalogue, such as `docker.io/library/*` or `ghcr.io/acme/**`. `*` stands for any text without a slash, `**` for any text. Without a tag a pattern matches all tags and digests. The registry, its token server and its storage must have public addresses and TLS, and are reached without a proxy. `sandboxd image allow` adds patterns without a restart.",
-    ),
-    ("allow_any", "true or false", "Allows all images of all registries, as `**` in `allow` does."),
-    (
-        "accounts",
-        "tables",
-        "Patterns for single accounts, in addition to those for all, as `[images.accounts.\"NAME\"]` with `allow`.",
-    ),
-    (
-        "credentials",
-        "path",
-        "File with logins of registries, in the form of Docker's `config.json`. Only its owner should be able to read it (mode 600). They are used for all images that an account may name. `\"\"`: `config.json` in `DOCKER_CONFIG`, or in `.docker` of the user of the service.",
-    ),
-    (
-        "max_bytes",
-        "bytes, 0 to 1125899906842624",
-        "Disk space of all images. Above it the least recently used images that creates have named are removed, except those that a sandbox, a snapshot or a template uses. If that is not enough, such pulls get 503. `0`: unlimited.",
-    ),
-    (
-        "private_registries",
-        "list of `HOST` or `HOST:PORT`",
-        "Registries that creates may name, if their images are allowed, although they are on this host or in a private network. Their answers can lead the service to any address.",
-    ),
-    (
-        "pull_bytes_per_day",
-        "bytes, 0 to 1125899906842624",
-        "What the creates and builds of an account can pull in a day (UTC), not counting images of the catalogue. Beyond it they get 429. `0`: unlimited.",
-    ),
-    (
-        "require_digest",
-        "true or false",
-        "Images outside the catalogue must be named by their digest: `docker.io/library/python@sha256:…`.",
-    ),
-];
 
 /// Every image of every registry.
 const EVERYTHING: &str = "**";
 const MOST_BYTES: u64 = 1 << 50;
 
-/// Sources of images, tried in order. An entry with the name of a default image replaces its sources.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ImageSources {
-    /// Patterns of images that all accounts may name.
-    pub allow: Vec<String>,
-    /// A create may name any image of any registry with a public address.
-    pub allow_any: bool,
-    /// For single accounts, by name.
-    pub accounts: BTreeMap<String, AccountImages>,
-    /// Docker's `config.json`. Empty: that of the user of the daemon.
-    pub credentials: PathBuf,
-    /// Of all images; 0 is unlimited.
-    pub max_bytes: u64,
-    /// Registries that a create may name although they have no public address.
-    pub private_registries: Vec<String>,
-    /// Of one account; 0 is unlimited.
-    pub pull_bytes_per_day: u64,
-    /// Images that accounts name must have a digest.
-    pub require_digest: bool,
-    #[serde(flatten)]
-    pub named: BTreeMap<String, Vec<String>>,
+table! {
+    /// Sources of images by name; see [images.md](images.md). An entry with the name of a default image replaces its sources.
+    pub struct ImageSources {
+        /// Images of registries that creates may name besides those of the catalogue, such as `docker.io/library/*` or
+        /// `ghcr.io/acme/**`. `*` stands for any text without a slash, `**` for any text. Without a tag a pattern matches all
+        /// tags and digests. The registry, its token server and its storage must have public addresses and TLS, and are reached
+        /// without a proxy. `sandboxd image allow` adds patterns without a restart.
+        allow: Vec<String>, "list of patterns";
+        /// Allows all images of all registries, as `**` in `allow` does.
+        allow_any: bool = false, "true or false";
+        /// Patterns for single accounts, in addition to those for all, as `[images.accounts."NAME"]` with `allow`.
+        accounts: BTreeMap<String, AccountImages>, "tables";
+        /// File with logins of registries, in the form of Docker's `config.json`. Only its owner should be able to read it
+        /// (mode 600). They are used for all images that an account may name. `""`: `config.json` in `DOCKER_CONFIG`, or in
+        /// `.docker` of the user of the service.
+        credentials: PathBuf, "path";
+        /// Disk space of all images. Above it the least recently used images that creates have named are removed, except those
+        /// that a sandbox, a snapshot or a template uses. If that is not enough, such pulls get 503. `0`: unlimited.
+        max_bytes: u64 = 0, "bytes" in 0..=MOST_BYTES;
+        /// Registries that creates may name, if their images are allowed, although they are on this host or in a private
+        /// network. Their answers can lead the service to any address.
+        private_registries: Vec<String>, "list of `HOST` or `HOST:PORT`";
+        /// What the creates and builds of an account can pull in a day (UTC), not counting images of the catalogue. Beyond it
+        /// they get 429. `0`: unlimited.
+        pull_bytes_per_day: u64 = 100 << 30, "bytes" in 0..=MOST_BYTES;
+        /// Images outside the catalogue must be named by their digest: `docker.io/library/python@sha256:…`.
+        require_digest: bool = false, "true or false";
+        ..named: Vec<String>, "list of sources", each "Sources of the image, tried in order.";
+    }
 }
 
-/// The images that one account may name in addition.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AccountImages {
-    pub allow: Vec<String>,
-}
-
-impl Default for ImageSources {
-    fn default() -> Self {
-        Self {
-            allow: Vec::new(),
-            allow_any: false,
-            accounts: BTreeMap::new(),
-            credentials: PathBuf::new(),
-            max_bytes: 0,
-            private_registries: Vec::new(),
-            pull_bytes_per_day: 100 << 30,
-            require_digest: false,
-            named: BTreeMap::new(),
-        }
+table! {
+    /// The images that one account may name in addition.
+    pub struct AccountImages {
+        allow: Vec<String>;
     }
 }
 
 impl ImageSources {
     pub(super) fn check(&self) -> Result<(), Problems> {
-        let mut checks = vec![
-            within("images.max_bytes", self.max_bytes, 0, MOST_BYTES),
-            within("images.pull_bytes_per_day", self.pull_bytes_per_day, 0, MOST_BYTES),
-        ];
         let patterns = |key: &str, texts: &[String]| {
             texts.iter().map(|text| pattern(key, text).map(drop)).collect::<Vec<_>>()
         };
-        checks.extend(patterns("images.allow", &self.allow));
+        let mut checks = patterns("images.allow", &self.allow);
         for (name, own) in &self.accounts {
             checks.extend(patterns(&format!("images.accounts.\"{name}\".allow"), &own.allow));
         }
@@ -157,6 +103,12 @@ fn check_registry(host: &str) -> Result<()> {
         "images.private_registries has '{host}'; it must be the host of a registry such as registry.internal:5000, as it is written in \
          references of images"
     );
+    Ok(())
+}
+
+/// Checks a key that takes the name of an image.
+pub(super) fn check_name(key: &str, image: &str) -> Result<()> {
+    ensure!(!image.is_empty(), "{key} is empty; it must be the name of an image");
     Ok(())
 }
 

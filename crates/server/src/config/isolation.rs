@@ -2,83 +2,80 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use api::Isolation;
 use rules::{IsolationLevels, IsolationPolicy};
-use serde::{Deserialize, Serialize};
 
-use super::bounds::within;
+use super::declare::table;
 use super::problems::Problems;
 
-/// Which isolation sandboxes get.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct IsolationTable {
-    /// What `auto` means in a create.
-    pub default: Isolation,
-    /// Callers cannot choose a weaker one.
-    pub minimum: Isolation,
-    pub images: BTreeMap<String, Levels>,
-    pub accounts: BTreeMap<String, Levels>,
-    pub container: ContainerTable,
-    pub gvisor: GvisorTable,
-}
-
-/// Levels of one image or account; absent ones are those of all.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Levels {
-    pub default: Option<Isolation>,
-    pub minimum: Option<Isolation>,
-}
-
-/// Containers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ContainerTable {
-    /// Program of an OCI runtime; "auto" is the service's own launcher.
-    pub program: String,
-    /// Its arguments before the subcommand.
-    pub args: Vec<String>,
-    /// Sizes of the warm pool by image.
-    pub pool: BTreeMap<String, u32>,
-}
-
-/// Sandboxes under gVisor.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GvisorTable {
-    /// "auto" takes an installed one, if there is one; "off" none.
-    pub program: String,
-    pub args: Vec<String>,
-    pub pool: BTreeMap<String, u32>,
-}
-
-impl Default for ContainerTable {
-    fn default() -> Self {
-        Self { program: "auto".to_owned(), args: Vec::new(), pool: BTreeMap::new() }
+table! {
+    /// What separates sandboxes from the host: `"container"`, or the stronger `"gvisor"`; see [isolation.md](isolation.md). A
+    /// create asks for one of them or for `auto`.
+    pub struct IsolationTable {
+        /// What `auto` means.
+        default: Isolation, "`\"container\"` or `\"gvisor\"`";
+        /// Callers cannot choose a weaker one, and `auto` is never weaker.
+        minimum: Isolation, "`\"container\"` or `\"gvisor\"`";
+        /// `default` and `minimum` for single images, as `[isolation.images."NAME"]`. If image and account have one, the
+        /// stronger counts.
+        images: BTreeMap<String, Levels>, "tables";
+        /// `default` and `minimum` for single accounts, as `[isolation.accounts."NAME"]`.
+        accounts: BTreeMap<String, Levels>, "tables";
+        container: ContainerTable;
+        gvisor: GvisorTable;
     }
 }
 
-impl Default for GvisorTable {
-    /// A pooled sandbox costs some tens of megabytes of memory, and saves a create half a second.
-    fn default() -> Self {
-        let pool = ["ubuntu:24.04", "python:3.12", "node:22"].map(|image| (image.to_owned(), 1));
-        Self { program: "auto".to_owned(), args: Vec::new(), pool: pool.into() }
+table! {
+    /// Levels of one image or account. Absent ones are those of all.
+    pub struct Levels {
+        default: Option<Isolation>;
+        minimum: Option<Isolation>;
     }
+}
+
+table! {
+    /// Containers.
+    pub struct ContainerTable {
+        /// What builds them: `"auto"` is the service itself, with its program `sandbox-launcher`; or an OCI runtime by name or
+        /// path: runc, crun or youki.
+        program: String = "auto".to_owned(), "program";
+        /// Arguments of the runtime before the subcommand.
+        args: Vec<String>, "list of strings";
+        /// Warm containers by image. `[pool]` counts for the isolation that `auto` means; if both name an image, the larger
+        /// count applies.
+        pool: BTreeMap<String, u32>, "table of counts" in 0..=1_000;
+    }
+}
+
+table! {
+    /// Sandboxes under gVisor.
+    pub struct GvisorTable {
+        /// gVisor's `runsc`, a release of 2024 or later. `"auto"`: in the directory of `sandboxd` or on the path; if there is
+        /// none, the service has containers only.
+        program: String = "auto".to_owned(), "`\"auto\"`, `\"off\"` or program";
+        /// Additional arguments of `runsc` before the subcommand, such as `--platform=kvm`.
+        args: Vec<String>, "list of strings";
+        /// Warm sandboxes under gVisor by image. Each takes some tens of MB of memory. `pool = {}` keeps none.
+        pool: BTreeMap<String, u32> = usual_pool(), "table of counts" in 0..=1_000;
+    }
+}
+
+/// A pooled sandbox costs some tens of megabytes of memory, and saves a create half a second.
+fn usual_pool() -> BTreeMap<String, u32> {
+    ["ubuntu:24.04", "python:3.12", "node:22"].map(|image| (image.to_owned(), 1)).into()
 }
 
 impl IsolationTable {
     pub(super) fn check(&self) -> Result<(), Problems> {
-        let tables = [
-            ("container", &self.container.program, &self.container.pool),
-            ("gvisor", &self.gvisor.program, &self.gvisor.pool),
-        ];
-        Problems::of(tables.into_iter().flat_map(|(table, program, pool)| {
-            let counts = pool.iter().map(move |(image, count)| {
-                within(&format!("isolation.{table}.pool.\"{image}\""), (*count).into(), 0, 1_000)
-            });
-            counts.chain([check_program(table, program)])
+        let programs = [("container", &self.container.program), ("gvisor", &self.gvisor.program)];
+        Problems::of(programs.map(|(table, program)| {
+            ensure!(
+                !program.is_empty(),
+                "isolation.{table}.program is empty; it must be \"auto\" or a program"
+            );
+            Ok(())
         }))
     }
 
@@ -111,9 +108,4 @@ impl IsolationTable {
             accounts: levels(&self.accounts),
         }
     }
-}
-
-fn check_program(table: &str, program: &str) -> Result<()> {
-    ensure!(!program.is_empty(), "isolation.{table}.program is empty; it must be \"auto\" or a program");
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Compares the file with its [`shape`](super::shape::shape): unknown keys, keys in the wrong table, and values of the wrong type.
+//! Compares the file with the declarations of its keys: unknown keys, keys in the wrong table, and values of the wrong type.
 //!
 //! Runs before the file becomes a [`Config`](super::Config), to report all errors at once, each with its line and in the terms of the
 //! file. What passes here can still have a value that its type refuses, such as a word outside a set: [`of_value`] reports that.
@@ -6,15 +6,12 @@
 use std::ops::Range;
 
 use rules::{alternatives, mistyped, quoted};
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use toml::{Spanned, Table, Value};
 
+use super::declare::{DeclaredKey, DeclaredTable, Shape, below};
 use super::problems::Problem;
-use super::shape::ANY;
-use super::tables::TABLES;
 
-/// The keys whose default is a text and that can be a list, too.
-const TEXT_OR_LIST: [&str; 1] = ["egress.resolver"];
 /// Values of keys with this in their name are not shown.
 const SECRET: &str = "secret";
 /// What the reference says of a text without rules.
@@ -25,9 +22,9 @@ const ALIKE: f64 = 0.75;
 const TABLES_MAX: usize = 4;
 
 /// All unknown keys, and all values of a wrong type.
-pub fn compare(text: &str, given: &DeTable<'_>, shape: &Table) -> Vec<Problem> {
-    let mut comparison = Comparison { text, shape, problems: Vec::new() };
-    comparison.table(given, shape, "");
+pub fn compare(text: &str, given: &DeTable<'_>, file: &DeclaredTable) -> Vec<Problem> {
+    let mut comparison = Comparison { text, file, problems: Vec::new() };
+    comparison.table(given, file, "");
     comparison.problems.sort_by_key(|problem| problem.line);
     comparison.problems
 }
@@ -50,21 +47,18 @@ fn key_at<'a>(text: &'a str, span: &Range<usize>) -> Option<&'a str> {
 }
 
 /// The error of a type about the value at a place of the text.
-pub fn of_value(text: &str, given: &DeTable<'_>, error: &toml::de::Error) -> Problem {
+pub fn of_value(text: &str, given: &DeTable<'_>, file: &DeclaredTable, error: &toml::de::Error) -> Problem {
     let span = error.span();
-    let found = span.as_ref().and_then(|span| value_at(given, span.start, ""));
+    let found = span.as_ref().and_then(|span| value_at(given, file, span.start, ""));
     let message = match found {
         None => error.message().to_owned(),
-        Some((table, key, value)) => {
-            let path = format!("{table}{key}");
-            match (kind_of(&table, &key), value) {
-                (Some(kind), DeValue::Integer(_)) => {
-                    let allowed = type_of(&Value::Integer(0), Some(&kind));
-                    format!("{path} is {}; it must be {allowed}", shown(&path, value))
-                }
-                (Some(kind), _) => format!("{path} is {}; it must be {kind}", shown(&path, value)),
-                (None, _) => format!("{path}: {}", error.message()),
-            }
+        Some((path, key, _)) if key.kind.is_empty() => format!("{path}: {}", error.message()),
+        Some((path, key, value)) => {
+            let allowed = match value {
+                DeValue::Integer(_) => allowed(key),
+                _ => words(key),
+            };
+            format!("{path} is {}; it must be {allowed}", shown(&path, value))
         }
     };
     Problem { line: span.map(|span| line_of(text, &span)), message }
@@ -108,46 +102,39 @@ fn named_at(given: &DeTable<'_>, named: &str) -> Option<Range<usize>> {
 
 struct Comparison<'a> {
     text: &'a str,
-    /// Of the whole file.
-    shape: &'a Table,
+    /// The whole file.
+    file: &'a DeclaredTable,
     problems: Vec<Problem>,
 }
 
 impl Comparison<'_> {
-    /// `prefix` is the path of the table, with a dot at its end.
-    fn table(&mut self, given: &DeTable<'_>, shape: &Table, prefix: &str) {
+    /// `path` is that of the table.
+    fn table(&mut self, given: &DeTable<'_>, table: &DeclaredTable, path: &str) {
         for (key, value) in given {
             let name: &str = key.get_ref();
-            match (shape.get(name), shape.get(ANY)) {
-                (Some(expected), _) => self.value(value, expected, prefix, name),
+            match (table.fixed(name), &table.names) {
+                (Some(known), _) => self.value(value, known, &below(path, name)),
                 // A mistyped key of a table that also has names of the operator's choice.
-                (None, Some(expected))
-                    if fits(value.get_ref(), expected) || similar(name, shape).is_none() =>
+                (None, Some(any))
+                    if fits(value.get_ref(), &any.shape) || mistyped(name, &fixed(table)).is_none() =>
                 {
-                    self.value(value, expected, prefix, &format!("\"{name}\""));
+                    self.value(value, any, &below(path, &format!("\"{name}\"")));
                 }
                 (None, _) => {
-                    let message = unknown(name, shape, prefix, self.shape);
+                    let message = unknown(name, table, path, self.file);
                     self.report(key.span(), message);
                 }
             }
         }
     }
 
-    fn value(&mut self, value: &Spanned<DeValue<'_>>, expected: &Value, prefix: &str, name: &str) {
-        let path = format!("{prefix}{name}");
-        match (value.get_ref(), expected) {
-            // Names of the operator's choice, with values that only their type knows.
-            (DeValue::Table(_), Value::Table(shape)) if shape.is_empty() => {}
-            (DeValue::Table(given), Value::Table(shape)) => self.table(given, shape, &format!("{path}.")),
-            (DeValue::Array(all), Value::Array(_)) => self.texts(all, &path),
-            (DeValue::Array(all), Value::String(_)) if TEXT_OR_LIST.contains(&path.as_str()) => {
-                self.texts(all, &path);
-            }
-            (given, expected) if fits(given, expected) => {}
-            (given, expected) => {
-                let allowed = type_of(expected, kind_of(prefix, name).as_deref());
-                let message = format!("{path} is {}; it must be {allowed}", shown(&path, given));
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, key: &DeclaredKey, path: &str) {
+        match (value.get_ref(), &key.shape) {
+            (DeValue::Table(given), Shape::Table(table)) => self.table(given, table, path),
+            (DeValue::Array(all), Shape::Texts | Shape::TextOrTexts) => self.texts(all, path),
+            (given, shape) if fits(given, shape) => {}
+            (given, _) => {
+                let message = format!("{path} is {}; it must be {}", shown(path, given), allowed(key));
                 self.report(value.span(), message);
             }
         }
@@ -168,97 +155,88 @@ impl Comparison<'_> {
     }
 }
 
-/// Whether the value has the type of the expected one. Numbers of the configuration are not negative.
-fn fits(given: &DeValue<'_>, expected: &Value) -> bool {
-    match (given, expected) {
-        (DeValue::Integer(number), Value::Integer(_)) => !number.as_str().starts_with('-'),
-        (DeValue::Integer(_) | DeValue::Float(_), Value::Float(_))
-        | (DeValue::String(_), Value::String(_))
-        | (DeValue::Boolean(_), Value::Boolean(_))
-        | (DeValue::Array(_), Value::Array(_))
-        | (DeValue::Table(_), Value::Table(_)) => true,
+/// Whether the value has the shape.
+fn fits(given: &DeValue<'_>, shape: &Shape) -> bool {
+    match (given, shape) {
+        (DeValue::Integer(number), Shape::WholeNumber) => !number.as_str().starts_with('-'),
+        (DeValue::Integer(_) | DeValue::Float(_), Shape::Number)
+        | (DeValue::String(_), Shape::Text | Shape::TextOrTexts)
+        | (DeValue::Boolean(_), Shape::TrueOrFalse)
+        | (DeValue::Array(_), Shape::Texts | Shape::TextOrTexts)
+        | (DeValue::Table(_), Shape::Table(_)) => true,
         _ => false,
     }
 }
 
-/// The fixed keys of a table.
-fn fixed(shape: &Table) -> Vec<&str> {
-    shape.keys().map(String::as_str).filter(|key| *key != ANY).collect()
-}
-
-fn similar<'a>(name: &str, shape: &'a Table) -> Option<&'a str> {
-    mistyped(name, &fixed(shape))
+/// The fixed keys of a table, by their names.
+fn fixed(table: &DeclaredTable) -> Vec<&str> {
+    let mut names: Vec<&str> = table.keys.iter().map(|key| key.name).collect();
+    names.sort_unstable();
+    names
 }
 
 /// The message about an unknown key: a similar one of the same table, then the tables that have the key, then what comes closest.
-fn unknown(name: &str, here: &Table, prefix: &str, whole: &Table) -> String {
-    let what = format!("unknown key '{prefix}{name}'");
-    if let Some(meant) = similar(name, here) {
-        return format!("{what}; did you mean '{prefix}{meant}'?");
+fn unknown(name: &str, here: &DeclaredTable, path: &str, file: &DeclaredTable) -> String {
+    let what = format!("unknown key '{}'", below(path, name));
+    let known = fixed(here);
+    if let Some(meant) = mistyped(name, &known) {
+        return format!("{what}; did you mean '{}'?", below(path, meant));
     }
     let mut places = Vec::new();
-    places_of(name, whole, "", &mut places);
+    places_of(name, file, "", &mut places);
     if !places.is_empty() {
         places.truncate(TABLES_MAX);
         return format!("{what}; did you mean {}?", alternatives(&places));
     }
-    let known = fixed(here);
     let nearest = known
         .iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
         .filter(|(alike, _)| *alike >= ALIKE)
         .max_by(|left, right| left.0.total_cmp(&right.0));
     match nearest {
-        Some((_, candidate)) => format!("{what}; did you mean '{prefix}{candidate}'?"),
+        Some((_, candidate)) => format!("{what}; did you mean '{}'?", below(path, candidate)),
         None => format!("{what}; known here: {}", known.join(", ")),
     }
 }
 
 /// The tables of the file that have a key, or are named by it.
-fn places_of(name: &str, within: &Table, path: &str, found: &mut Vec<String>) {
-    match within.get(name).filter(|_| name != ANY) {
+fn places_of(name: &str, table: &DeclaredTable, path: &str, found: &mut Vec<String>) {
+    match table.fixed(name).map(|key| &key.shape) {
         None => {}
-        Some(Value::Table(_)) if path.is_empty() => found.push(format!("[{name}]")),
-        Some(Value::Table(_)) => found.push(format!("[{path}.{name}]")),
+        Some(Shape::Table(_)) => found.push(format!("[{}]", below(path, name))),
         Some(_) if path.is_empty() => {
             found.push("the one at the top of the file, above all tables".to_owned());
         }
         Some(_) => found.push(format!("the one in [{path}]")),
     }
-    for (key, value) in within {
-        let Value::Table(inner) = value else { continue };
-        let key = if key == ANY { "\"NAME\"" } else { key };
-        let path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-        places_of(name, inner, &path, found);
+    let mut keys: Vec<&DeclaredKey> = table.keys.iter().chain(table.names.as_deref()).collect();
+    keys.sort_by_key(|key| key.name);
+    for key in keys {
+        if let Shape::Table(inner) = &key.shape {
+            places_of(name, inner, &below(path, key.name), found);
+        }
     }
 }
 
-/// What the reference says that a key takes. `prefix` is the path of its table, with a dot at its end.
-fn kind_of(prefix: &str, name: &str) -> Option<String> {
-    let path = prefix.strip_suffix('.').unwrap_or(prefix);
-    let of_table = |table: &super::tables::Table| {
-        let row = table.rows.iter().find(|(key, ..)| *key == name).map(|(_, kind, _)| *kind);
-        row.or_else(|| table.free.map(|(_, kind, _)| kind))
-    };
-    let kind = TABLES.iter().find(|table| table.name == path).and_then(of_table)?;
-    Some(kind.replace('`', ""))
+/// What a key takes, as the reference says it.
+fn words(key: &DeclaredKey) -> String {
+    key.takes().replace('`', "")
 }
 
-/// A type in the words of an operator, with what the reference says in addition.
-fn type_of(expected: &Value, kind: Option<&str>) -> String {
-    let has_range = kind.is_some_and(|kind| kind.contains(char::is_numeric));
-    let own = match expected {
-        Value::Integer(_) if has_range => "a whole number",
-        Value::Integer(_) => "a whole number, 0 or more",
-        Value::Float(_) => "a number",
-        Value::Boolean(_) => return "true or false".to_owned(),
-        Value::String(_) | Value::Datetime(_) => "text in quotes",
-        Value::Array(_) => "a list of texts in quotes",
-        Value::Table(_) => "a table",
+/// What a key takes: its type in the words of an operator, with what the reference says in addition.
+fn allowed(key: &DeclaredKey) -> String {
+    let own = match &key.shape {
+        Shape::WholeNumber if key.shown_range().is_some() => "a whole number",
+        Shape::WholeNumber => "a whole number, 0 or more",
+        Shape::Number => "a number",
+        Shape::TrueOrFalse => return "true or false".to_owned(),
+        Shape::Text | Shape::TextOrTexts => "text in quotes",
+        Shape::Texts => "a list of texts in quotes",
+        Shape::Table(_) => "a table",
     };
-    match kind {
-        Some(kind) if kind != PLAIN_TEXT => format!("{own} ({kind})"),
-        _ => own.to_owned(),
+    match key.kind {
+        "" | PLAIN_TEXT => own.to_owned(),
+        _ => format!("{own} ({})", words(key)),
     }
 }
 
@@ -276,16 +254,21 @@ fn shown(path: &str, value: &DeValue<'_>) -> String {
     }
 }
 
-/// The value at a byte of the text: the path of its table with a dot at its end, its key, and the value.
+/// The value at a byte of the text, with its path and its declaration.
 fn value_at<'a, 'i>(
     given: &'a DeTable<'i>,
+    table: &'a DeclaredTable,
     at: usize,
-    prefix: &str,
-) -> Option<(String, String, &'a DeValue<'i>)> {
-    given.iter().find_map(|(key, value)| match value.get_ref() {
-        // The text of a table has its keys elsewhere than its header.
-        DeValue::Table(inner) => value_at(inner, at, &format!("{prefix}{}.", key.get_ref())),
-        leaf => value.span().contains(&at).then(|| (prefix.to_owned(), key.get_ref().to_string(), leaf)),
+    path: &str,
+) -> Option<(String, &'a DeclaredKey, &'a DeValue<'i>)> {
+    given.iter().find_map(|(key, value)| {
+        let name: &str = key.get_ref();
+        let (path, key) = (below(path, name), table.find(name)?);
+        match (value.get_ref(), &key.shape) {
+            // The text of a table has its keys elsewhere than its header.
+            (DeValue::Table(inner), Shape::Table(table)) => value_at(inner, table, at, &path),
+            (leaf, _) => value.span().contains(&at).then_some((path, key, leaf)),
+        }
     })
 }
 

@@ -2,93 +2,58 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use rules::{PER_MINUTE_MAX, RateTable, Rates};
-use serde::{Deserialize, Serialize};
 
-use super::bounds::within;
-use super::problems::Problems;
+use super::declare::table;
 
-/// Limits of one key and one sandbox. Of those per minute, 0 is unlimited.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Limits {
-    pub read_per_minute: u32,
-    pub write_per_minute: u32,
-    pub create_per_minute: u32,
-    /// Of one sandbox.
-    pub execute_per_minute: u32,
-    pub operate_per_minute: u32,
-    pub concurrent_executions: u32,
-    pub detached_executions: u32,
-    pub execution_queue: u32,
-    /// Kept of each stream of a buffered command.
-    pub max_output_bytes: usize,
-    /// Held in all for buffered responses that clients have not read yet.
-    pub buffered_output_bytes: usize,
-    pub buffered_output_bytes_per_account: usize,
-    /// For single accounts, by name.
-    pub accounts: BTreeMap<String, AccountRates>,
-}
-
-/// The rate limits of one account; absent ones are those of every account.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AccountRates {
-    pub read_per_minute: Option<u32>,
-    pub write_per_minute: Option<u32>,
-    pub create_per_minute: Option<u32>,
-    pub execute_per_minute: Option<u32>,
-    pub operate_per_minute: Option<u32>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let Rates { read, write, create, execute, operate } = Rates::default();
-        Self {
-            read_per_minute: read,
-            write_per_minute: write,
-            create_per_minute: create,
-            execute_per_minute: execute,
-            operate_per_minute: operate,
-            concurrent_executions: 3,
-            detached_executions: 32,
-            execution_queue: 0,
-            max_output_bytes: 16 << 20,
-            buffered_output_bytes: 64 << 20,
-            buffered_output_bytes_per_account: 48 << 20,
-            accounts: BTreeMap::new(),
+table! {
+    /// Limits of one key and one sandbox, and of the memory for unread output. For the limits per minute, `0` is unlimited.
+    /// `sandboxd serve --no-rate-limits` sets all of them to `0`. A key that was created with `--limits` has its own in place
+    /// of them.
+    pub struct Limits {
+        #[optional_in(AccountRates)] {
+            /// GET and HEAD requests of a key in any 60 seconds, except those of `operate_per_minute`.
+            read_per_minute: u32 = Rates::default().read, "count" in 0..=PER_MINUTE_MAX.into();
+            /// All other requests of a key in any 60 seconds, including creates, but not those of `execute_per_minute` and
+            /// `operate_per_minute`. Terminations count here as long as others leave room, and are refused only after as many
+            /// terminations.
+            write_per_minute: u32 = Rates::default().write, "count" in 0..=PER_MINUTE_MAX.into();
+            /// Creates, forks and builds of a key in any 60 seconds.
+            create_per_minute: u32 = Rates::default().create, "count" in 0..=PER_MINUTE_MAX.into();
+            /// Commands in one sandbox in any 60 seconds.
+            execute_per_minute: u32 = Rates::default().execute, "count" in 0..=PER_MINUTE_MAX.into();
+            /// Requests for files, ports, terminals, executions, code, network, timeout, events and metrics of one sandbox in
+            /// any 60 seconds.
+            operate_per_minute: u32 = Rates::default().operate, "count" in 0..=PER_MINUTE_MAX.into();
         }
+        /// Concurrent commands in a sandbox, without detached ones.
+        concurrent_executions: u32 = 3, "count" in 1..=200;
+        /// Concurrent detached commands and terminals in a sandbox.
+        // The agent has room for 256 commands.
+        detached_executions: u32 = 32, "count" in 1..=200;
+        /// Commands that wait for a slot; further ones get 429. Detached ones have a queue of the same length.
+        execution_queue: u32 = 0, "count" in 0..=10_000;
+        /// Bytes of stdout and of stderr in a buffered response. If the output is longer, the response has its beginning and
+        /// its end, each half of this limit.
+        max_output_bytes: usize = 16 << 20, "bytes" in 1024..=1 << 30;
+        /// Memory for buffered output and other large responses that clients have not read yet. If a command's output does not
+        /// fit, the command waits for up to 10 s, is then killed, and gets 503. A quarter is reserved for outputs of up to 64
+        /// KiB. Streams do not count. The minimum is four thirds of the memory of one command with `max_output_bytes` on both
+        /// streams; a lower value is raised to it.
+        buffered_output_bytes: usize = 64 << 20, "bytes" in 1 << 20..=1 << 40;
+        /// The part of `buffered_output_bytes` that one account can use. Raised in the same way.
+        buffered_output_bytes_per_account: usize = 48 << 20, "bytes" in 1 << 20..=1 << 40;
+        /// Limits per minute of single accounts, as `[limits.accounts."NAME"]` with any of the five keys. A name that no key
+        /// has is a warning.
+        accounts: BTreeMap<String, AccountRates>, "tables";
     }
 }
 
 impl Limits {
-    pub(super) fn check(&self) -> Result<(), Problems> {
-        let (all, account) = (self.buffered_output_bytes, self.buffered_output_bytes_per_account);
-        let of_accounts = self.accounts.iter().flat_map(|(name, own)| {
-            let values = own.values().into_iter().filter_map(|(key, value)| Some((key, value?)));
-            values.map(move |(key, count)| check_rate(&format!("limits.accounts.\"{name}\".{key}"), count))
-        });
-        let checks = [
-            check_rate("limits.read_per_minute", self.read_per_minute),
-            check_rate("limits.write_per_minute", self.write_per_minute),
-            check_rate("limits.create_per_minute", self.create_per_minute),
-            check_rate("limits.execute_per_minute", self.execute_per_minute),
-            check_rate("limits.operate_per_minute", self.operate_per_minute),
-            within("limits.concurrent_executions", self.concurrent_executions.into(), 1, 200),
-            // The agent has room for 256 commands.
-            within("limits.detached_executions", self.detached_executions.into(), 1, 200),
-            within("limits.execution_queue", self.execution_queue.into(), 0, 10_000),
-            within("limits.max_output_bytes", self.max_output_bytes as u64, 1024, 1 << 30),
-            within("limits.buffered_output_bytes", all as u64, 1 << 20, 1 << 40),
-            within("limits.buffered_output_bytes_per_account", account as u64, 1 << 20, 1 << 40),
-        ];
-        Problems::of(checks.into_iter().chain(of_accounts))
-    }
-
     /// Every account's rate limits.
     pub fn table(&self) -> RateTable {
-        let accounts = self.accounts.iter().map(|(name, own)| (name.clone(), self.with(own)));
+        let all = Self { accounts: BTreeMap::new(), ..self.clone() };
+        let accounts = self.accounts.iter().map(|(name, own)| (name.clone(), own.over(&all).rates()));
         RateTable { default: self.rates(), accounts: accounts.collect() }
     }
 
@@ -103,44 +68,28 @@ impl Limits {
     }
 
     fn rates(&self) -> Rates {
-        self.with(&AccountRates::default())
-    }
-
-    fn with(&self, own: &AccountRates) -> Rates {
         Rates {
-            read: own.read_per_minute.unwrap_or(self.read_per_minute),
-            write: own.write_per_minute.unwrap_or(self.write_per_minute),
-            create: own.create_per_minute.unwrap_or(self.create_per_minute),
-            execute: own.execute_per_minute.unwrap_or(self.execute_per_minute),
-            operate: own.operate_per_minute.unwrap_or(self.operate_per_minute),
+            read: self.read_per_minute,
+            write: self.write_per_minute,
+            create: self.create_per_minute,
+            execute: self.execute_per_minute,
+            operate: self.operate_per_minute,
         }
     }
-}
-
-impl AccountRates {
-    fn values(&self) -> [(&'static str, Option<u32>); 5] {
-        [
-            ("read_per_minute", self.read_per_minute),
-            ("write_per_minute", self.write_per_minute),
-            ("create_per_minute", self.create_per_minute),
-            ("execute_per_minute", self.execute_per_minute),
-            ("operate_per_minute", self.operate_per_minute),
-        ]
-    }
-}
-
-fn check_rate(key: &str, count: u32) -> Result<()> {
-    within(key, count.into(), 0, PER_MINUTE_MAX.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::ServeArguments;
-    use crate::config::Config;
+    use crate::config::{Config, Problems, parse};
 
     fn read(text: &str) -> Limits {
         toml::from_str(text).unwrap()
+    }
+
+    fn check(limits: &Limits) -> Result<(), Problems> {
+        Config { limits: limits.clone(), ..Config::default() }.check()
     }
 
     #[test]
@@ -148,19 +97,19 @@ mod tests {
         let limits = read("");
         assert_eq!(limits.table(), RateTable::from(Rates::default()));
         assert_eq!((limits.concurrent_executions, limits.detached_executions), (3, 32));
-        limits.check().unwrap();
+        check(&limits).unwrap();
     }
 
     #[test]
     fn an_account_overrides_single_limits() {
         let limits =
             read("create_per_minute = 5\n[accounts.\"acme\"]\nread_per_minute = 0\noperate_per_minute = 9");
-        limits.check().unwrap();
+        check(&limits).unwrap();
         let table = limits.table();
         let acme = Rates { read: 0, create: 5, operate: 9, ..Rates::default() };
         assert_eq!(table.of_account("acme"), acme);
         assert_eq!(table.of_account("other"), Rates { create: 5, ..Rates::default() });
-        let error = read("[accounts.\"acme\"]\nread_per_minute = 1000001").check().unwrap_err();
+        let error = check(&read("[accounts.\"acme\"]\nread_per_minute = 1000001")).unwrap_err();
         let error = format!("{error:#}");
         assert!(
             error.contains("limits.accounts.\"acme\".read_per_minute is 1000001")
@@ -168,13 +117,13 @@ mod tests {
             "{error}"
         );
         // Concurrent executions are not a limit of accounts.
-        assert!(toml::from_str::<Limits>("[accounts.\"acme\"]\nconcurrent_executions = 5").is_err());
+        assert!(parse("[limits.accounts.\"acme\"]\nconcurrent_executions = 5").is_err());
     }
 
     #[test]
     fn detached_executions_have_bounds() {
         for count in [0, 201] {
-            let error = read(&format!("detached_executions = {count}")).check().unwrap_err().to_string();
+            let error = check(&read(&format!("detached_executions = {count}"))).unwrap_err().to_string();
             assert!(error.contains("limits.detached_executions") && error.contains("1 to 200"), "{error}");
         }
     }

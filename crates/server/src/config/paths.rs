@@ -2,9 +2,11 @@
 //!
 //! A program without a slash is a name that is looked up in `PATH`; words such as `auto` have none either.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::values::{Config, Tls};
+use super::declare::Setting;
+use super::http::Tls;
+use super::settings::Config;
 
 /// Prefixes of the sources of images that are followed by a path.
 const PATH_SOURCES: [&str; 2] = ["oci-layout:", "rootfs:"];
@@ -14,16 +16,7 @@ const DIRECTORY_STORE: &str = "file:";
 impl Config {
     /// Makes relative paths absolute. `base` is absolute.
     pub(super) fn resolve_paths(&mut self, base: &Path) {
-        for path in [
-            &mut self.data_dir,
-            &mut self.run_dir,
-            &mut self.http.tls_cert,
-            &mut self.http.tls_key,
-            &mut self.snapshots.secret_file,
-            &mut self.images.credentials,
-        ] {
-            resolve(path, base);
-        }
+        Setting::resolve(self, base);
         for program in [
             &mut self.runtime.path,
             &mut self.runtime.agent,
@@ -54,13 +47,6 @@ impl Config {
             files.push(("images.credentials", &*self.images.credentials));
         }
         files
-    }
-}
-
-/// An empty path stands for none.
-fn resolve(path: &mut PathBuf, base: &Path) {
-    if !path.as_os_str().is_empty() {
-        *path = base.join(&*path);
     }
 }
 

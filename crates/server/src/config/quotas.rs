@@ -3,109 +3,58 @@
 use std::collections::BTreeMap;
 
 use rules::{OwnQuotas, Quota, QuotaTable, StoredQuotas};
-use serde::{Deserialize, Serialize};
 
-use super::bounds::within;
-use super::problems::Problems;
+use super::declare::{ANY_AMOUNT, DeclaredKey, table};
 
-const MOST: u64 = 1 << 40;
-
-/// Quotas of one account. 0 is unlimited.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Quotas {
-    pub sandboxes: u64,
-    pub vcpus: u64,
-    pub memory_mb: u64,
-    pub disk_mb: u64,
-    pub snapshots: u64,
-    pub snapshots_mb: u64,
-    pub templates: u64,
-    pub execution_logs_mb: u64,
-    /// Above one of these three the oldest records are evicted.
-    pub idempotency_mb: u64,
-    pub events_mb: u64,
-    pub posted_events_mb: u64,
-    pub connections: u64,
-    pub streams: u64,
-    /// For single accounts, by name.
-    pub accounts: BTreeMap<String, AccountQuotas>,
-}
-
-/// The quotas of one account; absent ones are those of every account.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct AccountQuotas {
-    pub sandboxes: Option<u64>,
-    pub vcpus: Option<u64>,
-    pub memory_mb: Option<u64>,
-    pub disk_mb: Option<u64>,
-    pub snapshots: Option<u64>,
-    pub snapshots_mb: Option<u64>,
-    pub templates: Option<u64>,
-    pub execution_logs_mb: Option<u64>,
-    pub idempotency_mb: Option<u64>,
-    pub events_mb: Option<u64>,
-    pub posted_events_mb: Option<u64>,
-    pub connections: Option<u64>,
-    pub streams: Option<u64>,
-}
-
-impl Default for Quotas {
-    /// Unlimited for resources of sandboxes, so that a single account is limited only by the host's capacity. Stored records are
-    /// bounded, because nothing else deletes them, and connections leave half of `http.max_connections` to other accounts.
-    fn default() -> Self {
-        Self {
-            sandboxes: 0,
-            vcpus: 0,
-            memory_mb: 0,
-            disk_mb: 0,
-            snapshots: 1_000,
-            snapshots_mb: 0,
-            templates: 1_000,
-            execution_logs_mb: 0,
-            idempotency_mb: 256,
-            events_mb: 256,
-            posted_events_mb: 256,
-            connections: 5_000,
-            streams: 2_000,
-            accounts: BTreeMap::new(),
+// The defaults are unlimited for resources of sandboxes, so that a single account is limited only by the host's capacity. Stored records
+// are bounded, because nothing else deletes them, and connections leave half of `http.max_connections` to other accounts.
+table! {
+    /// Quotas of one account. `0` is unlimited. A request that exceeds a quota gets `429 QUOTA_EXCEEDED`; for stored events and
+    /// responses, the oldest are evicted instead.
+    pub struct Quotas {
+        #[optional_in(AccountQuotas)] {
+            /// Sandboxes that are not terminated, paused ones included.
+            sandboxes: u64 = 0, "count" in ANY_AMOUNT;
+            /// vCPUs of running sandboxes.
+            vcpus: u64 = 0, "vCPUs" in ANY_AMOUNT;
+            /// Memory of running sandboxes.
+            memory_mb: u64 = 0, "MB" in ANY_AMOUNT;
+            /// Disks of sandboxes that are not terminated, copies below forks, deleted snapshots that are still needed, and
+            /// stored processes.
+            disk_mb: u64 = 0, "MB" in ANY_AMOUNT;
+            /// Snapshots.
+            snapshots: u64 = 1_000, "snapshots" in ANY_AMOUNT;
+            /// Disk space of snapshots, of the steps of templates, of copies below forks, and of deleted snapshots that are
+            /// still needed. What a snapshot shares with the image and with other snapshots is not counted twice.
+            snapshots_mb: u64 = 0, "MB" in ANY_AMOUNT;
+            /// Templates, those that are built and failed builds included.
+            templates: u64 = 1_000, "count" in ANY_AMOUNT;
+            /// Logs of detached executions. Above the quota no further detached execution starts.
+            execution_logs_mb: u64 = 0, "MB" in ANY_AMOUNT;
+            /// Stored responses to requests with an `Idempotency-Key`, compressed. Above the quota the oldest are evicted; a
+            /// repetition of such a request is then executed again.
+            idempotency_mb: u64 = 256, "MB" in ANY_AMOUNT;
+            /// Stored events of the service. Above the quota the oldest are evicted.
+            events_mb: u64 = 256, "MB" in ANY_AMOUNT;
+            /// Stored events that clients posted. Above the quota the oldest are evicted.
+            posted_events_mb: u64 = 256, "MB" in ANY_AMOUNT;
+            /// Requests in flight, streams included.
+            connections: u64 = 5_000, "count" in ANY_AMOUNT;
+            /// Event streams, output streams and attached terminals.
+            streams: u64 = 2_000, "count" in ANY_AMOUNT;
         }
+        /// Quotas of single accounts, as `[quotas.accounts."NAME"]` with any of the keys above. A name that no key has is a
+        /// warning.
+        accounts: BTreeMap<String, AccountQuotas>, "tables";
     }
 }
 
 impl Quotas {
-    pub(super) fn check(&self) -> Result<(), Problems> {
-        let all = self.values().into_iter().map(|(key, value)| (format!("quotas.{key}"), value));
-        let of_accounts = self.accounts.iter().flat_map(|(name, own)| {
-            let values = own.values().into_iter().filter_map(|(key, value)| Some((key, value?)));
-            values.map(move |(key, value)| (format!("quotas.accounts.\"{name}\".{key}"), value))
-        });
-        Problems::of(all.chain(of_accounts).map(|(key, value)| within(&key, value, 0, MOST)))
-    }
-
-    fn values(&self) -> [(&'static str, u64); 13] {
-        [
-            ("sandboxes", self.sandboxes),
-            ("vcpus", self.vcpus),
-            ("memory_mb", self.memory_mb),
-            ("disk_mb", self.disk_mb),
-            ("snapshots", self.snapshots),
-            ("snapshots_mb", self.snapshots_mb),
-            ("templates", self.templates),
-            ("execution_logs_mb", self.execution_logs_mb),
-            ("idempotency_mb", self.idempotency_mb),
-            ("events_mb", self.events_mb),
-            ("posted_events_mb", self.posted_events_mb),
-            ("connections", self.connections),
-            ("streams", self.streams),
-        ]
-    }
-
     /// Every account's quotas.
     pub fn table(&self) -> QuotaTable {
+        let all = Self { accounts: BTreeMap::new(), ..self.clone() };
         let accounts = self.accounts.iter().map(|(name, own)| {
-            let quotas = rules::Quotas { own: Some(own.named(name).into()), ..self.with(own).quotas() };
+            let quotas = rules::Quotas { own: Some(own.named(name).into()), ..own.over(&all).quotas() };
             (name.clone(), quotas)
         });
         QuotaTable { default: self.quotas(), accounts: accounts.collect() }
@@ -113,31 +62,11 @@ impl Quotas {
 
     /// The settings that hold for an account, by name. 0 is unlimited.
     pub fn of_account(&self, name: &str) -> BTreeMap<&'static str, u64> {
-        let values = match self.accounts.get(name) {
-            Some(own) => self.with(own).values(),
-            None => self.values(),
-        };
-        values.into()
-    }
-
-    /// Overridden by those of one account.
-    fn with(&self, own: &AccountQuotas) -> Self {
-        Self {
-            sandboxes: own.sandboxes.unwrap_or(self.sandboxes),
-            vcpus: own.vcpus.unwrap_or(self.vcpus),
-            memory_mb: own.memory_mb.unwrap_or(self.memory_mb),
-            disk_mb: own.disk_mb.unwrap_or(self.disk_mb),
-            snapshots: own.snapshots.unwrap_or(self.snapshots),
-            snapshots_mb: own.snapshots_mb.unwrap_or(self.snapshots_mb),
-            templates: own.templates.unwrap_or(self.templates),
-            execution_logs_mb: own.execution_logs_mb.unwrap_or(self.execution_logs_mb),
-            idempotency_mb: own.idempotency_mb.unwrap_or(self.idempotency_mb),
-            events_mb: own.events_mb.unwrap_or(self.events_mb),
-            posted_events_mb: own.posted_events_mb.unwrap_or(self.posted_events_mb),
-            connections: own.connections.unwrap_or(self.connections),
-            streams: own.streams.unwrap_or(self.streams),
-            accounts: Default::default(),
-        }
+        let quotas = self.accounts.get(name).map_or_else(|| self.clone(), |own| own.over(self));
+        let values = toml::Table::try_from(quotas).unwrap_or_default();
+        let number =
+            |key: &DeclaredKey| Some((key.name, values.get(key.name)?.as_integer()?.try_into().ok()?));
+        Self::declaration().keys.iter().filter_map(number).collect()
     }
 
     fn quotas(&self) -> rules::Quotas {
@@ -165,24 +94,6 @@ impl Quotas {
 }
 
 impl AccountQuotas {
-    fn values(&self) -> [(&'static str, Option<u64>); 13] {
-        [
-            ("sandboxes", self.sandboxes),
-            ("vcpus", self.vcpus),
-            ("memory_mb", self.memory_mb),
-            ("disk_mb", self.disk_mb),
-            ("snapshots", self.snapshots),
-            ("snapshots_mb", self.snapshots_mb),
-            ("templates", self.templates),
-            ("execution_logs_mb", self.execution_logs_mb),
-            ("idempotency_mb", self.idempotency_mb),
-            ("events_mb", self.events_mb),
-            ("posted_events_mb", self.posted_events_mb),
-            ("connections", self.connections),
-            ("streams", self.streams),
-        ]
-    }
-
     /// Which of the quotas that refuse it has.
     fn named(&self, account: &str) -> OwnQuotas {
         let all = [

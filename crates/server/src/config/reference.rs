@@ -1,14 +1,13 @@
-//! Generates `docs/configuration.md` from the defaults and a row for each key. `config reference` prints it.
-//!
-//! Tests check that every key has one row, every row a key, and that the checked-in file is this text.
+//! Generates `docs/configuration.md` from the declarations. `config reference` prints it. Tests check that every key is described, and that
+//! the checked-in file is this text.
 
 use std::fmt::Write;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
 
-use super::tables::TABLES;
-use super::values::Config;
+use super::declare::{DeclaredKey, DeclaredTable, Shape, below};
+use super::settings::Config;
 use crate::cli::Cli;
 
 const HEAD: &str = "\
@@ -49,106 +48,94 @@ or a file with logins that others than its owner can use. `serve` logs the same.
 |---|---|---|
 ";
 
-/// Flags whose key has another name.
-const KEY_OF_FLAG: [(&str, &str); 6] = [
-    ("data-dir", "`data_dir`"),
-    ("run-dir", "`run_dir`"),
-    ("listen", "`http.listen`"),
-    ("redirect-listen", "`http.redirect_listen`"),
-    ("metrics-listen", "`metrics.listen`"),
-    ("e2b", "`e2b.enabled`"),
-];
-
 /// Generates the text.
 pub fn reference() -> Result<String> {
-    let defaults = toml::Table::try_from(Config::default())?;
+    let file = Config::declaration();
     let mut text = HEAD.to_owned();
-    flags(&mut text)?;
-    for table in &TABLES {
-        let values = match table.name {
-            "" => &defaults,
-            name => table_named(&defaults, name).context("a table that is no table")?,
-        };
-        let heading =
-            if table.name.is_empty() { "Top level".to_owned() } else { format!("[{}]", table.name) };
-        write!(text, "\n## {heading}\n\n{}\n\n", table.about)?;
-        text.push_str("| Key | Type | Default | Meaning |\n|---|---|---|---|\n");
-        for (key, kind, about) in table.rows {
-            let default = values.get(*key).with_context(|| format!("no key {key}"))?;
-            writeln!(text, "| `{key}` | {kind} | `{default}` | {about} |")?;
-        }
-        if let Some((shown, kind, about)) = table.free {
-            let named = table.rows.iter().map(|(key, _, _)| *key).collect::<Vec<_>>();
-            let own: Vec<String> = values
-                .iter()
-                .filter(|(key, _)| !named.contains(&key.as_str()))
-                .map(|(key, value)| format!("`\"{key}\" = {value}`"))
-                .collect();
-            let default = if own.is_empty() { "none".to_owned() } else { own.join(", ") };
-            writeln!(text, "| `{shown}` | {kind} | {default} | {about} |")?;
-        }
-    }
+    flags(&mut text, &file)?;
+    section(&mut text, "", &file, &toml::Table::try_from(Config::default())?)?;
     Ok(text)
 }
 
-/// The table with this path of names.
-fn table_named<'a>(within: &'a toml::Table, path: &str) -> Option<&'a toml::Table> {
-    path.split('.').try_fold(within, |table, name| table.get(name)?.as_table())
+/// A table, and those in it.
+fn section(text: &mut String, path: &str, table: &DeclaredTable, defaults: &toml::Table) -> Result<()> {
+    let (rows, tables): (Vec<_>, Vec<_>) = table.keys.iter().partition(|key| !key.about.is_empty());
+    if !rows.is_empty() || table.names.is_some() {
+        let heading = if path.is_empty() { "Top level".to_owned() } else { format!("[{path}]") };
+        write!(text, "\n## {heading}\n\n{}\n\n", table.about)?;
+        text.push_str("| Key | Type | Default | Meaning |\n|---|---|---|---|\n");
+    }
+    for key in &rows {
+        let default = defaults.get(key.name).with_context(|| format!("no key {}", key.name))?;
+        row(text, key, &format!("`{default}`"))?;
+    }
+    if let Some(names) = &table.names {
+        let own = defaults.iter().filter(|(name, _)| table.fixed(name).is_none());
+        let own: Vec<String> = own.map(|(name, value)| format!("`\"{name}\" = {value}`")).collect();
+        row(text, names, &if own.is_empty() { "none".to_owned() } else { own.join(", ") })?;
+    }
+    for key in tables {
+        let (Shape::Table(inner), Some(toml::Value::Table(defaults))) = (&key.shape, defaults.get(key.name))
+        else {
+            bail!("{} has no description", below(path, key.name));
+        };
+        section(text, &below(path, key.name), inner, defaults)?;
+    }
+    Ok(())
 }
 
-/// Flags of every command and of `serve` that have a variable or a key.
-fn flags(text: &mut String) -> Result<()> {
+fn row(text: &mut String, key: &DeclaredKey, default: &str) -> std::fmt::Result {
+    writeln!(text, "| `{}` | {} | {default} | {} |", key.name, key.takes(), key.about)
+}
+
+/// Flags of every command and of `serve` that have a variable, and keys that have only a variable.
+fn flags(text: &mut String, file: &DeclaredTable) -> Result<()> {
     let program = Cli::command();
     let serve = program.find_subcommand("serve").context("no command serve")?;
+    let mut keys = Vec::new();
+    variables("", file, &mut keys);
     for flag in program.get_arguments().chain(serve.get_arguments()) {
         let (Some(long), Some(variable)) = (flag.get_long(), flag.get_env()) else { continue };
         let value = flag.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
-        let key = KEY_OF_FLAG.iter().find(|(flag, _)| *flag == long).map_or("", |(_, key)| key);
+        let key = keys.extract_if(.., |(own, _)| variable.to_str() == Some(*own)).next();
+        let key = key.map(|(_, path)| format!("`{path}`")).unwrap_or_default();
         writeln!(text, "| `--{long} {value}` | `{}` | {key} |", variable.to_string_lossy())?;
     }
-    writeln!(text, "| | `SANDBOXD_LOG` | `log.level` |")?;
+    for (variable, path) in keys {
+        writeln!(text, "| | `{variable}` | `{path}` |")?;
+    }
     Ok(())
+}
+
+/// The environment variables that override keys, each with the path of its key.
+fn variables(path: &str, table: &DeclaredTable, found: &mut Vec<(&'static str, String)>) {
+    for key in &table.keys {
+        let path = below(path, key.name);
+        if let Shape::Table(inner) = &key.shape {
+            variables(&path, inner, found);
+        }
+        found.extend(key.variable.map(|variable| (variable, path)));
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use toml::Value;
-
     use super::*;
-    use crate::config::tables::Table;
 
-    /// The keys of a table and of those below it that are described as tables.
-    fn keys_of(path: &str, table: &toml::Table) -> Vec<String> {
-        let keys = table.iter().flat_map(|(key, value)| {
-            let inner = format!("{path}.{key}");
-            match value {
-                Value::Table(table) if TABLES.iter().any(|described| described.name == inner) => {
-                    keys_of(&inner, table)
-                }
-                _ => vec![inner],
+    fn assert_described(path: &str, table: &DeclaredTable) {
+        assert!(!table.about.is_empty(), "[{path}]");
+        for key in &table.keys {
+            let path = below(path, key.name);
+            match &key.shape {
+                Shape::Table(inner) if key.about.is_empty() => assert_described(&path, inner),
+                _ => assert!(!key.about.is_empty() && !key.kind.is_empty(), "{path}"),
             }
-        });
-        keys.collect()
+        }
     }
 
     #[test]
-    fn every_key_has_one_row_and_every_row_a_key() {
-        let defaults = toml::Table::try_from(Config::default()).unwrap();
-        let mut keys: Vec<String> = Vec::new();
-        for (name, value) in &defaults {
-            match value {
-                Value::Table(_) if name == "pool" => {}
-                Value::Table(table) => keys.extend(keys_of(name, table)),
-                _ => keys.push(format!(".{name}")),
-            }
-        }
-        let row =
-            |table: &Table| table.rows.iter().map(|(key, ..)| format!("{}.{key}", table.name)).collect();
-        let mut rows: Vec<String> = TABLES.iter().flat_map::<Vec<String>, _>(row).collect();
-        keys.sort();
-        rows.sort();
-        assert_eq!(keys, rows);
-        assert!(TABLES.iter().any(|table| table.name == "pool" && table.free.is_some()));
+    fn every_table_and_key_is_described() {
+        assert_described("", &Config::declaration());
     }
 
     #[test]

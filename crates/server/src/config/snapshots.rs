@@ -1,4 +1,4 @@
-//! Where copies of snapshots are stored.
+//! `[snapshots]`: where copies of snapshots are stored.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,48 +7,8 @@ use anyhow::{Context, Result, ensure};
 use archive::{Credentials, Location, S3Options, Secrets, WithoutCode};
 use serde::{Deserialize, Serialize};
 
-use super::bounds::within;
+use super::declare::{shapes, table};
 use super::problems::Problems;
-
-/// Key, type and meaning, for the reference.
-pub(super) const ROWS: &[(&str, &str, &str)] = &[
-    (
-        "store",
-        "`\"file:\"`, `\"s3://BUCKET/PREFIX\"` or `\"file:/DIR\"`",
-        "Where copies of snapshots are stored: a bucket, or a directory such as that of a network file system. `\"file:\"`: snapshots are on this host only.",
-    ),
-    (
-        "endpoint",
-        "URL",
-        "Address of an S3 server. `\"\"`: `AWS_ENDPOINT_URL` of the environment, or that of the region.",
-    ),
-    ("region", "name", "Region of the bucket. `\"\"`: `AWS_REGION` of the environment, or `us-east-1`."),
-    (
-        "access_key_id",
-        "text",
-        "Key of the S3 server. `\"\"`: `AWS_ACCESS_KEY_ID` of the environment, or the credentials of the cloud's machine.",
-    ),
-    (
-        "secret_access_key",
-        "text",
-        "Its secret. Nobody but root may be able to read the file then. `\"\"`: `AWS_SECRET_ACCESS_KEY` of the environment.",
-    ),
-    (
-        "secret_file",
-        "path",
-        "File with the secret that all hosts with this store share; only its owner may be able to read it. `\"\"`: `snapshots.secret` in the data directory, which is made at the first start.",
-    ),
-    (
-        "accept_unauthenticated",
-        "boolean",
-        "Accepts copies that earlier releases have stored, which have no authentication code. Whoever can write to the store can then replace snapshots.",
-    ),
-    (
-        "local_hours",
-        "hours, 0 to 87600",
-        "Snapshots that are in the object store and that nothing has used for this time are removed from this host; the next use copies them back. `0`: never.",
-    ),
-];
 
 /// Snapshots stay on this host only.
 const NONE: &str = "file:";
@@ -56,35 +16,29 @@ const NONE: &str = "file:";
 const SECRET_FILE: &str = "snapshots.secret";
 const HOUR_MS: u64 = 3600 * 1000;
 
-/// The object store of snapshots.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SnapshotStore {
-    pub store: String,
-    /// Of an S3 server. What is empty comes from the usual environment variables.
-    pub endpoint: String,
-    pub region: String,
-    pub access_key_id: String,
-    pub secret_access_key: Secret,
-    /// What authenticates this host's objects to the others. Empty: a file of the data directory.
-    pub secret_file: PathBuf,
-    /// Whether objects of earlier releases, which anybody may have written, are accepted.
-    pub accept_unauthenticated: bool,
-    pub local_hours: u64,
-}
-
-impl Default for SnapshotStore {
-    fn default() -> Self {
-        Self {
-            store: NONE.to_owned(),
-            endpoint: String::new(),
-            region: String::new(),
-            access_key_id: String::new(),
-            secret_access_key: Secret::default(),
-            secret_file: PathBuf::new(),
-            accept_unauthenticated: false,
-            local_hours: 0,
-        }
+table! {
+    /// Copies of snapshots in an object store; see [object-store.md](object-store.md).
+    pub struct SnapshotStore {
+        /// Where copies of snapshots are stored: a bucket, or a directory such as that of a network file system. `"file:"`:
+        /// snapshots are on this host only.
+        store: String = NONE.to_owned(), "`\"file:\"`, `\"s3://BUCKET/PREFIX\"` or `\"file:/DIR\"`";
+        /// Address of an S3 server. `""`: `AWS_ENDPOINT_URL` of the environment, or that of the region.
+        endpoint: String, "URL";
+        /// Region of the bucket. `""`: `AWS_REGION` of the environment, or `us-east-1`.
+        region: String, "name";
+        /// Key of the S3 server. `""`: `AWS_ACCESS_KEY_ID` of the environment, or the credentials of the cloud's machine.
+        access_key_id: String, "text";
+        /// Its secret. Nobody but root may be able to read the file then. `""`: `AWS_SECRET_ACCESS_KEY` of the environment.
+        secret_access_key: Secret, "text";
+        /// File with the secret that all hosts with this store share; only its owner may be able to read it. `""`:
+        /// `snapshots.secret` in the data directory, which is made at the first start.
+        secret_file: PathBuf, "path";
+        /// Accepts copies that earlier releases have stored, which have no authentication code. Whoever can write to the store
+        /// can then replace snapshots.
+        accept_unauthenticated: bool = false, "boolean";
+        /// Snapshots that are in the object store and that nothing has used for this time are removed from this host; the next
+        /// use copies them back. `0`: never.
+        local_hours: u64 = 0, "hours" in 0..=10 * 365 * 24;
     }
 }
 
@@ -93,6 +47,8 @@ impl Default for SnapshotStore {
 #[serde(transparent)]
 pub struct Secret(String);
 
+shapes! { Text: Secret; }
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_empty() { "none" } else { "(not shown)" })
@@ -100,13 +56,8 @@ impl fmt::Debug for Secret {
 }
 
 impl SnapshotStore {
-    pub fn check(&self) -> Result<(), Problems> {
-        Problems::of([
-            within("snapshots.local_hours", self.local_hours, 0, 10 * 365 * 24),
-            self.check_store(),
-            self.check_credentials(),
-            self.check_endpoint(),
-        ])
+    pub(super) fn check(&self) -> Result<(), Problems> {
+        Problems::of([self.check_store(), self.check_credentials(), self.check_endpoint()])
     }
 
     fn check_store(&self) -> Result<()> {

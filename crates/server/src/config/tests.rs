@@ -2,7 +2,6 @@
 
 use net::{Pool, Upstreams};
 
-use super::values::{LogFormat, Tls};
 use super::*;
 
 const DEFAULT_SIZE: api::Resources = api::Resources { cpu: 2, memory_mb: 4096, disk_mb: 10_240 };
@@ -395,6 +394,20 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
             "registry.internal:5000",
         ),
         ("[pool]\n\"a:1\" = 5000", "pool.\"a:1\"", "0 to 1000"),
+        ("[isolation.gvisor.pool]\n\"a:1\" = 5000", "isolation.gvisor.pool.\"a:1\" is 5000", "0 to 1000"),
+        ("[egress]\nrate_mbit = 100001", "egress.rate_mbit is 100001", "0 to 100000"),
+        ("[prices]\ncpu_hour = 1000001", "prices.cpu_hour is 1000001", "a number, 0 to 1000000"),
+        ("[capacity]\nreserve_disk_mb = 2000000000000", "capacity.reserve_disk_mb", "0 to 1099511627776"),
+        (
+            "[e2b.templates.\"large\"]\nimage = \"x\"\ncpu = 65",
+            "e2b.templates.\"large\".cpu is 65",
+            "it must be 1 to 64",
+        ),
+        (
+            "[e2b.templates.\"large\"]\ncpu = 4",
+            "e2b.templates.\"large\".image is empty",
+            "the name of an image",
+        ),
     ];
     for (text, one, two) in cases {
         let error = parse(text).unwrap().check().unwrap_err();
