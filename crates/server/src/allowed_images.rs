@@ -25,7 +25,7 @@ pub struct AllowedImages {
 
 /// A pattern as the file has it.
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct StoredPattern {
     pattern: String,
     account: Option<String>,
 }
@@ -53,8 +53,8 @@ impl AllowedImages {
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
         let malformed = || format!("{} is malformed", path.display());
-        let entries: Vec<Entry> = serde_json::from_slice(&text).with_context(malformed)?;
-        let parsed = entries.into_iter().map(|Entry { pattern, account }| {
+        let entries: Vec<StoredPattern> = serde_json::from_slice(&text).with_context(malformed)?;
+        let parsed = entries.into_iter().map(|StoredPattern { pattern, account }| {
             Ok(AddedPattern { pattern: ImagePattern::parse(&pattern).with_context(malformed)?, account })
         });
         parsed.collect()
@@ -94,11 +94,11 @@ impl AllowedImages {
     }
 
     fn write(&self, patterns: &[AddedPattern]) -> Result<()> {
-        let entry = |added: &AddedPattern| Entry {
+        let entry = |added: &AddedPattern| StoredPattern {
             pattern: added.pattern.to_string(),
             account: added.account.clone(),
         };
-        let entries: Vec<Entry> = patterns.iter().map(entry).collect();
+        let entries: Vec<StoredPattern> = patterns.iter().map(entry).collect();
         let path = self.dir.join(FILE);
         base::replace_file(&path, &serde_json::to_vec_pretty(&entries)?, 0o644)
             .with_context(|| format!("cannot write {}", path.display()))

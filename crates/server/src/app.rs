@@ -324,8 +324,8 @@ pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
             iops: config.runtime.disk_iops,
         },
         memory_max_mb: Some(total_memory_mb()? / 100 * MEMORY_PERCENT),
-        lxcfs: match (lxcfs::Source::of(config, &scope.run_dir)?, scope.lxcfs) {
-            (lxcfs::Source::Own(_), LxcfsUse::HostOnly) => None,
+        lxcfs: match (lxcfs::LxcfsSource::of(config, &scope.run_dir)?, scope.lxcfs) {
+            (lxcfs::LxcfsSource::Own(_), LxcfsUse::HostOnly) => None,
             (source, _) => source.dir(),
         },
         minimum_isolation: config.isolation.minimum,

@@ -22,11 +22,11 @@ pub struct PullLedger {
     file: PathBuf,
     /// Of each account in a day; 0 is unlimited.
     allowed: u64,
-    state: Mutex<State>,
+    state: Mutex<PulledToday>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PulledToday {
     pulled: PulledBytes,
     unsaved: u64,
 }
@@ -48,7 +48,7 @@ impl PullLedger {
                 PulledBytes::default()
             }
         };
-        Self { file, allowed, state: Mutex::new(State { pulled, unsaved: 0 }) }
+        Self { file, allowed, state: Mutex::new(PulledToday { pulled, unsaved: 0 }) }
     }
 
     /// Writes the numbers if they have changed.
@@ -60,7 +60,7 @@ impl PullLedger {
     }
 
     /// Under the lock: the file must not go back to older numbers.
-    fn write(&self, state: &mut State) {
+    fn write(&self, state: &mut PulledToday) {
         let stored = Stored { at: now().0, accounts: state.pulled.accounts().clone() };
         let new = self.file.with_extension("new");
         // Not synced: pulls wait for it, and numbers that a crash loses are small.
@@ -76,7 +76,7 @@ impl PullLedger {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PulledToday> {
         self.state.lock().ignore_poison()
     }
 }

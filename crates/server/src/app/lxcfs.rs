@@ -55,7 +55,7 @@ const STALE_MOUNTS: usize = 16;
 
 /// Where sandboxes get these values from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum LxcfsSource {
     /// None: sandboxes show the host's values.
     None { reason: String },
     /// The host's.
@@ -71,7 +71,7 @@ pub struct Own {
     run_dir: PathBuf,
 }
 
-impl Source {
+impl LxcfsSource {
     /// By `runtime.lxcfs` and the host.
     pub fn of(config: &Config, run_dir: &Path) -> Result<Self> {
         match config.runtime.lxcfs.as_str() {
@@ -121,11 +121,11 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Adopts or starts the daemon's lxcfs, if that is the source.
-    pub fn start(source: &Source) -> Option<Self> {
+    pub fn start(source: &LxcfsSource) -> Option<Self> {
         let own = match source {
-            Source::Own(own) => own.clone(),
-            Source::Host(_) => return None,
-            Source::None { reason } => {
+            LxcfsSource::Own(own) => own.clone(),
+            LxcfsSource::Host(_) => return None,
+            LxcfsSource::None { reason } => {
                 tracing::warn!(reason, "sandboxes show the host's memory and CPUs");
                 return None;
             }

@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::isolation::MissingIsolation;
-use crate::app::lxcfs::{Source, Supervisor};
+use crate::app::lxcfs::{LxcfsSource, Supervisor};
 use crate::app::{
     Opened, Pool, images_lock, make_private_dir, oom_score, open_engine, open_images, require_records,
     server_scope,
@@ -78,7 +78,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
             }
         }
     }
-    let lxcfs = Supervisor::start(&Source::of(config, &config.run_dir)?);
+    let lxcfs = Supervisor::start(&LxcfsSource::of(config, &config.run_dir)?);
     let begun = match begin(config, images, listeners).await {
         Ok(begun) => begun,
         Err(error) => {

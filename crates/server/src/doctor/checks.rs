@@ -354,14 +354,14 @@ fn files_for(limit: u64, connections: u64, sandboxes: u64) -> Finding {
 
 fn lxcfs(config: &Config) -> Finding {
     const WHAT: &str = "lxcfs";
-    match lxcfs::Source::of(config, &config.run_dir) {
-        Ok(lxcfs::Source::Host(dir)) => {
+    match lxcfs::LxcfsSource::of(config, &config.run_dir) {
+        Ok(lxcfs::LxcfsSource::Host(dir)) => {
             Finding::good(WHAT, format!("runs at {}: sandboxes see their own memory and CPUs", dir.display()))
         }
-        Ok(lxcfs::Source::Own(_)) => {
+        Ok(lxcfs::LxcfsSource::Own(_)) => {
             Finding::good(WHAT, "installed; sandboxd starts it: sandboxes see their own memory and CPUs")
         }
-        Ok(lxcfs::Source::None { reason }) => Finding::fair(
+        Ok(lxcfs::LxcfsSource::None { reason }) => Finding::fair(
             WHAT,
             format!("not used, sandboxes see the host's memory and CPUs: {reason}"),
             "apt-get install lxcfs, and set runtime.lxcfs to \"auto\"",

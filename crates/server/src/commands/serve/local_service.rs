@@ -26,7 +26,7 @@ pub struct LocalService {
 
 /// The file as clients read it.
 #[derive(Serialize)]
-struct Content<'a> {
+struct ServiceDescription<'a> {
     url: &'a str,
     /// The PEM file of the certificate, for clients that cannot pin its fingerprint.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,12 +64,12 @@ impl LocalService {
     }
 }
 
-fn content<'a>(url: &'a str, certificate: Option<&listen::Certificate>) -> Content<'a> {
+fn content<'a>(url: &'a str, certificate: Option<&listen::Certificate>) -> ServiceDescription<'a> {
     let path = |certificate: &listen::Certificate| {
         let file = &certificate.file;
         std::path::absolute(file).unwrap_or_else(|_| file.clone()).display().to_string()
     };
-    Content { url, certificate: certificate.map(path), fingerprint: certificate.map(fingerprint) }
+    ServiceDescription { url, certificate: certificate.map(path), fingerprint: certificate.map(fingerprint) }
 }
 
 fn fingerprint(certificate: &listen::Certificate) -> String {
