@@ -1,8 +1,11 @@
-//! How settings are declared: [`table!`](table) makes a table of the file from the list of its keys.
+//! How settings are declared: `table!` makes a table of the file from the list of its keys.
 //!
 //! A declaration has all that is known of a key. `keys` compares the file with the declarations, and names the nearest key of an unknown
 //! one; [`Setting::check_bounds`] checks numbers; `reference` prints `docs/configuration.md`. So a new setting is one declaration, and
 //! its use.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
