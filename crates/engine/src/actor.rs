@@ -31,6 +31,7 @@ mod rollback;
 mod snapshot;
 mod stop;
 mod timeouts;
+pub mod timer;
 
 use hibernation::MEMORY_PRESSURE;
 pub use lifecycle::{DISK_PRESSURE, ON_REQUEST, PROCESSES_LOST};
@@ -49,22 +50,22 @@ use tokio::time::Instant;
 use self::admission::Workload;
 use self::network_policy::PolicyEnforcement;
 use self::timeouts::Timeouts;
+use crate::actor::timer::Timer;
+use crate::capacity::ledger::{Ledger, QuotaCheck, Reservation, RetainedBytes, SlotLease};
+use crate::capacity::provision::Provisioner;
 use crate::counters::Counters;
 use crate::detached::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
 use crate::error::EngineError;
-use crate::events;
 use crate::host::Host;
-use crate::interruptions::{Affected, Interruptions, WorkInProgress};
-use crate::ledger::{Ledger, QuotaCheck, Reservation, RetainedBytes, SlotLease};
 use crate::link::Agent;
-use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, Processes, TimeoutChange, WorkKind};
-use crate::provision::Provisioner;
+use crate::record::events;
+use crate::record::interruptions::{Affected, Interruptions, WorkInProgress};
+use crate::record::stamped_store::StampedStore;
+use crate::record::status::{ProcessLoss, Status};
 use crate::registry::SandboxRegistry;
+use crate::registry::mailbox::{ActorHandle, ActorRequest, MAILBOX, Processes, TimeoutChange, WorkKind};
 use crate::snapshots::SnapshotRegistry;
-use crate::stamped_store::StampedStore;
-use crate::status::{ProcessLoss, Status};
 use crate::tasks::Tasks;
-use crate::timer::Timer;
 
 /// What the actors of an engine share.
 pub struct ActorContext {

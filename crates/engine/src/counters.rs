@@ -3,6 +3,8 @@
 //! Components count where something happens, with one atomic addition. Gauges are decremented by guards, so that a cancelled
 //! operation does not stay counted.
 
+pub mod latency;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use api::Isolation;
 use base::IgnorePoison;
 
-use crate::latency::LatenciesByIsolation;
+use crate::counters::latency::LatenciesByIsolation;
 
 /// Declares each counter once, for counting and for reading.
 macro_rules! counters {

@@ -8,6 +8,8 @@
 //! configuration. A failed step undoes all earlier steps before it returns. If the daemon crashes before the record is
 //! committed, recovery removes the sandbox.
 
+pub mod fork;
+
 use std::sync::Arc;
 
 use api::{EventKind, Resources, SandboxConfig, SandboxState};
@@ -15,19 +17,21 @@ use driver::Limits;
 use guest_proto::FileRequest;
 use rules::{Accounting, Quota, TimeMs};
 use serde_json::json;
-use store::{Batch, IdempotencyRecord, NewEvent, SandboxRecord, StoreError};
+use store::{Batch, NewEvent, SandboxRecord, StoreError};
 use tokio::time::Instant;
 
 use crate::actor::{self, ActorContext, ActorInit};
+use crate::capacity::provision::ProvisionedSandbox;
+use crate::capacity::provision::ReservedSandbox;
 use crate::error::EngineError;
-use crate::events;
 use crate::host::{SETUP_TIMEOUT, guest_of_spec};
 use crate::link::LinkError;
-use crate::provision::{ReservedSandbox, new_sandbox_id};
-use crate::provisioned_sandbox::ProvisionedSandbox;
+use crate::record::events;
+use crate::record::idempotency::PendingIdempotencyRecord;
+use crate::record::ids::new_sandbox_id;
+use crate::record::status::Status;
 use crate::services::Services;
-use crate::settings::Template;
-use crate::status::Status;
+use crate::template::Template;
 
 /// The working directory that exists on each disk from the start.
 const DISK_WORKDIR: &str = "/workspace";
@@ -38,36 +42,6 @@ const ROOT: &str = "root";
 
 /// A sandbox with the configuration of its owner and without a record.
 pub struct ConfiguredSandbox(pub ProvisionedSandbox);
-
-/// Builds the status and the body of the response from what was created.
-pub type BuildResponse<T = SandboxRecord> = Box<dyn FnOnce(&T) -> (u16, Vec<u8>) + Send>;
-
-/// The idempotency record of a create. It is committed together with the record of what is created: after a crash both exist or
-/// neither.
-pub struct PendingIdempotencyRecord<T = SandboxRecord> {
-    pub endpoint: String,
-    pub key: String,
-    pub request_hash: [u8; 32],
-    pub expires_at: TimeMs,
-    /// Called with the record that is about to be committed.
-    pub respond: BuildResponse<T>,
-}
-
-impl<T> PendingIdempotencyRecord<T> {
-    pub fn complete(self, account: &str, created_at: TimeMs, created: &T) -> IdempotencyRecord {
-        let (status, content) = (self.respond)(created);
-        IdempotencyRecord {
-            account: account.to_owned(),
-            endpoint: self.endpoint,
-            key: self.key,
-            request_hash: self.request_hash,
-            status,
-            content,
-            created_at,
-            expires_at: self.expires_at,
-        }
-    }
-}
 
 /// Creates a sandbox, from the warm pool if it has a matching one.
 pub async fn create(

@@ -14,17 +14,17 @@ mod execution;
 mod initial_stdin;
 mod log;
 mod log_writer;
+pub mod process;
 mod reader;
 mod record;
 mod registry;
 mod start;
+mod status;
 mod stored;
 
-pub use crate::detached_status::{
-    DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, ProcessArgs, new_execution_id,
-};
 pub use attachment::{Attachment, Input};
 pub use execution::DetachedExecution;
 pub use reader::{OutputEvent, OutputReader};
 pub(crate) use record::End;
-pub use registry::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
+pub use registry::{AgentAvailability, DetachedSettings, ExecutionRegistry, SandboxExecutions};
+pub use status::{DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, ProcessArgs};

@@ -1,6 +1,9 @@
 //! The engine's public entry point: opens the engine, creates sandboxes, and finds them.
 
+pub mod metrics;
 mod ports;
+pub mod recover;
+mod steps;
 
 use std::sync::Arc;
 
@@ -12,18 +15,24 @@ use store::{SandboxRecord, SnapshotRecord};
 use tokio::sync::oneshot;
 
 use crate::actor::ON_REQUEST;
-use crate::create::{self, PendingIdempotencyRecord};
+use crate::background::{network_refusals, pressure};
+use crate::capacity::host_watch::check_free;
+use crate::capacity::provision::warm_pool::PoolState;
+use crate::create;
 use crate::error::EngineError;
-use crate::mailbox::ActorRequest;
-use crate::metrics::{self, MetricsSnapshot};
-use crate::recover::{Recovered, recover};
+use crate::object_store;
+use crate::record::idempotency::PendingIdempotencyRecord;
+use crate::record::status::{ResumeResult, Status};
+use crate::registry::mailbox::ActorRequest;
 use crate::sandbox::SandboxHandle;
+use crate::services::settings::EngineSettings;
 use crate::services::{Parts, Services};
-use crate::settings::{EngineSettings, Template};
 use crate::snapshots::SnapshotUsage;
-use crate::status::{ResumeResult, Status};
-use crate::warm_pool::PoolState;
-use crate::{delete_snapshot, hoarders, network_refusals, object_store, pressure, purge, take_snapshot};
+use crate::snapshots::delete;
+use crate::template::Template;
+
+use metrics::MetricsSnapshot;
+use recover::{Recovered, recover};
 
 /// All sandboxes of this host. Clones refer to the same engine.
 #[derive(Clone)]
@@ -47,16 +56,16 @@ impl Engine {
             .start(refusals, tasks);
         }
         if let Some(watch) = services.host_watch.clone() {
-            pressure::start(&services, watch).await;
+            pressure::start(services.watched_host(), watch).await;
         }
         if let Some(interval) = settings.sample_interval {
             services.sampler().start(interval);
         }
         services.refill().start();
-        hoarders::start(&services);
+        services.hoarder_watch().start(&services.tasks);
         services.sweeper().start(&services.tasks);
         object_store::start_uploads(&services);
-        purge::start(&services, &settings);
+        services.purge(settings.retention()).start(&services.tasks);
         Ok((Self { services }, recovered))
     }
 
@@ -173,7 +182,9 @@ impl Engine {
             found => found?,
         };
         let services = Arc::clone(&self.services);
-        let deleting = async move { delete_snapshot::delete(&services, &record, ON_REQUEST).await };
+        let deleting = async move {
+            delete::delete(&services.stamped_store, &services.snapshots, &record, ON_REQUEST).await
+        };
         // Also if the caller stops waiting.
         self.services.tasks.spawn(deleting).await.map_err(|_| EngineError::TaskLost)?
     }
@@ -199,7 +210,7 @@ impl Engine {
 
     /// Refuses work that writes to a file system of the host whose free space is almost used up.
     pub fn check_free_disk(&self, free_bytes: u64) -> Result<(), EngineError> {
-        take_snapshot::check_free(&self.services, free_bytes, 0)
+        check_free(&self.services.ledger, self.services.host_watch.as_ref(), free_bytes, 0)
     }
 
     /// Free bytes that other work has to leave on the file systems of the host.

@@ -11,9 +11,8 @@ use rules::TimeMs;
 use store::StoreError;
 
 use crate::counters::Counters;
-use crate::detached_status::{ExecutionId, ExecutionState};
-use crate::link_error::LinkError;
-use crate::process_refusal::ProcessRefusal;
+use crate::detached::{ExecutionId, ExecutionState};
+use crate::link::error::LinkError;
 
 /// The error that caused another one. Boxed, so that callers do not depend on the types of the layers below.
 pub type Source = Box<dyn Error + Send + Sync>;
@@ -166,6 +165,31 @@ pub enum EngineError {
 pub struct FileError {
     pub kind: FileErrorKind,
     pub message: String,
+}
+
+/// Why the sandbox did not start a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessRefusal {
+    UnknownUser,
+    CwdMissing,
+    ProgramMissing,
+    /// The user may not enter the working directory, or run the program.
+    NotAllowed,
+    TooMany,
+    Other,
+}
+
+impl From<RefusalKind> for ProcessRefusal {
+    fn from(kind: RefusalKind) -> Self {
+        match kind {
+            RefusalKind::UserMissing => Self::UnknownUser,
+            RefusalKind::CwdMissing => Self::CwdMissing,
+            RefusalKind::ProgramMissing => Self::ProgramMissing,
+            RefusalKind::NotAllowed => Self::NotAllowed,
+            RefusalKind::TooMany => Self::TooMany,
+            RefusalKind::Connect | RefusalKind::UnknownOp | RefusalKind::Failed => Self::Other,
+        }
+    }
 }
 
 impl EngineError {

@@ -9,9 +9,9 @@ use driver::{Driver, NetworkHook, Presence, SandboxSpec};
 use net::{Guest, Network};
 use store::SandboxRecord;
 
-use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::link::{Agent, LinkError};
+use crate::record::clock::Clock;
 
 /// How long a sandbox may take to boot. gVisor needs seconds on a loaded host, a native runtime milliseconds.
 pub const BOOT_TIMEOUT: Duration = Duration::from_secs(15);

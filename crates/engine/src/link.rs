@@ -1,12 +1,12 @@
 //! The link to a sandbox's agent: one connection, shared by all operations in the sandbox.
 //!
 //! One task reads and writes the connection and dispatches incoming frames to operations. Callers hold an [`Agent`] and start
-//! a [`Command`], a [`FileChannel`] or a [`Tunnel`] on it. The agent is untrusted: a frame that violates the protocol ends the
+//! a [`Command`] or a [`Tunnel`] on it. The agent is untrusted: a frame that violates the protocol ends the
 //! link, and each operation buffers at most the window that it granted. The end of the link ends all its operations.
 
 mod command;
 mod detached_command;
-mod file_channel;
+pub mod error;
 mod io;
 mod op;
 mod suspension;
@@ -27,11 +27,9 @@ use guest_proto::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::agent_timeout::AgentTimeout;
-pub use crate::link_error::LinkError;
 pub use command::{Command, CommandEvent, Killer, Stdin};
 pub use detached_command::{DetachedCommand, DetachedInput};
-pub use file_channel::{ChannelRead, FileChannel};
+pub use error::LinkError;
 use op::{FirstReply, Op};
 pub use tunnel::Tunnel;
 
@@ -154,12 +152,7 @@ impl Agent {
     }
 
     /// Starts a command. Dropping the future or the command kills it.
-    pub async fn exec(
-        &self,
-        spec: ExecSpec<'_>,
-        run_as: Option<RunAs<'_>>,
-        timeout: &mut AgentTimeout,
-    ) -> Result<Command, LinkError> {
+    pub async fn exec(&self, spec: ExecSpec<'_>, run_as: Option<RunAs<'_>>) -> Result<Command, LinkError> {
         if run_as.is_some() {
             self.require_users()?;
         }
@@ -170,7 +163,7 @@ impl Agent {
             Some(run_as) => ToGuest::ExecAs { op: number, spec, run_as, window: WINDOW },
             None => ToGuest::Exec { op: number, spec, window: WINDOW },
         })?;
-        match timeout.wait(op.answered()).await.map_err(LinkError::Silent)?? {
+        match op.answered().await? {
             FirstReply::Started => Ok(command),
             FirstReply::Refused { kind, message } => {
                 command.forget();
@@ -180,13 +173,8 @@ impl Agent {
         }
     }
 
-    /// Starts a file operation. Dropping the future or the channel aborts it.
-    pub async fn file(
-        &self,
-        request: FileRequest<'_>,
-        user: Option<&str>,
-        mut timeout: AgentTimeout,
-    ) -> Result<FileChannel, LinkError> {
+    /// Starts a file operation. Dropping the future or the command aborts it.
+    pub async fn file(&self, request: FileRequest<'_>, user: Option<&str>) -> Result<Command, LinkError> {
         if self.inner.version < FILES_SINCE {
             return Err(LinkError::TooOld);
         }
@@ -199,8 +187,8 @@ impl Agent {
             Some(user) => ToGuest::FileAs { op: number, user, request, window: FILE_WINDOW },
             None => ToGuest::File { op: number, request, window: FILE_WINDOW },
         })?;
-        match timeout.wait(op.answered()).await.map_err(LinkError::Silent)?? {
-            FirstReply::Started => Ok(FileChannel::new(command, timeout)),
+        match op.answered().await? {
+            FirstReply::Started => Ok(command),
             FirstReply::Refused { kind, message } => {
                 command.forget();
                 Err(LinkError::Refused { kind, message })

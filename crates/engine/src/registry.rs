@@ -1,5 +1,8 @@
 //! The registry of sandboxes that have an actor, by id and by name.
 
+pub mod mailbox;
+pub mod names;
+
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -7,8 +10,8 @@ use api::SandboxId;
 use base::IgnorePoison;
 use store::SandboxRecord;
 
-use crate::mailbox::ActorHandle;
-use crate::names::SandboxNames;
+use crate::registry::mailbox::ActorHandle;
+use crate::registry::names::SandboxNames;
 
 #[derive(Default)]
 pub struct SandboxRegistry {

@@ -1,5 +1,6 @@
 //! Operations on one sandbox on behalf of one account. Those on its detached executions are in `detached`.
 
+pub mod code;
 mod detached;
 mod processes;
 
@@ -15,24 +16,26 @@ use store::{ExposedPort, NewEvent, SandboxRecord, SnapshotRecord};
 use tokio::time::Instant;
 
 use crate::actor::ON_REQUEST;
-use crate::agent_timeout::DIAL_TIMEOUT;
-use crate::create::PendingIdempotencyRecord;
+use crate::background::resource_samples::ResourceSample;
+use crate::create::fork;
 use crate::error::EngineError;
-use crate::execution::{self, Execution};
-use crate::expiry_warnings::ExpiryWarnings;
-use crate::files::{self, FileOp, FileOperation};
-use crate::fork;
 use crate::host::guest;
 use crate::link::Tunnel;
-use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, Processes, Reply, TimeoutChange};
 use crate::object_store;
-use crate::ports::find_port;
-use crate::resource_samples::ResourceSample;
+use crate::record::expiry_warnings::ExpiryWarnings;
+use crate::record::exposure::find_port;
+use crate::record::idempotency::PendingIdempotencyRecord;
+use crate::record::status::{PauseResult, ResumeResult, Status, TerminateResult};
+use crate::registry::mailbox::{
+    ActorHandle, ActorRequest, Admission, Permit, Processes, Reply, TimeoutChange,
+};
 use crate::services::Services;
-use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
-use crate::take_snapshot::{self, PendingSnapshot};
-use crate::user_files::UserFileOp;
-use crate::watch::Watch;
+use crate::snapshots::take::{self, PendingSnapshot};
+use crate::work::agent_timeout::DIAL_TIMEOUT;
+use crate::work::execution::{self, Execution};
+use crate::work::files::user_files::UserFileOp;
+use crate::work::files::watch::Watch;
+use crate::work::files::{self, FileOp, FileOperation};
 
 /// Exists in each sandbox.
 const ROOT: &str = "root";
@@ -85,7 +88,7 @@ impl<'a> SandboxHandle<'a> {
     ) -> Result<Arc<SnapshotRecord>, EngineError> {
         let actor = self.actor().await?;
         let services = Arc::clone(self.services);
-        let taking = async move { take_snapshot::take(&services, &actor, request, idempotency).await };
+        let taking = async move { take::take(&services.taking(), &actor, request, idempotency).await };
         self.run_to_completion(taking).await
     }
 

@@ -1,5 +1,7 @@
 //! The services of one engine and how they are wired. Each part of the engine keeps the handles that it uses; only the entry points
-//! (`engine`, `sandbox`, `create`, `recover`, `metrics`, `pressure`) see all of them.
+//! (`engine`, `sandbox`, `create`, `object_store`) see all of them.
+
+pub mod settings;
 
 use std::sync::Arc;
 
@@ -8,24 +10,30 @@ use net::Network;
 use store::Store;
 use tokio::sync::mpsc;
 
+use crate::actor::timer::Timer;
 use crate::actor::{ActorContext, ActorLimits};
-use crate::clock::Clock;
+use crate::background::hoarders::HoarderWatch;
+use crate::background::pressure::WatchedHost;
+use crate::background::purge::{Purge, Retention};
+use crate::background::resource_samples::{ResourceSamples, Sampler};
+use crate::capacity::host_watch::HostWatch;
+use crate::capacity::ledger::Ledger;
+use crate::capacity::provision::Provisioner;
+use crate::capacity::provision::refill::Refill;
+use crate::capacity::provision::warm_pool::WarmPool;
 use crate::counters::Counters;
 use crate::detached::ExecutionRegistry;
 use crate::host::Host;
-use crate::host_watch::HostWatch;
-use crate::interruptions::Interruptions;
-use crate::ledger::Ledger;
-use crate::provision::Provisioner;
+use crate::record::clock::Clock;
+use crate::record::interruptions::Interruptions;
+use crate::record::stamped_store::StampedStore;
 use crate::registry::SandboxRegistry;
-use crate::resource_samples::{ResourceSamples, Sampler};
-use crate::settings::{EngineSettings, FindImage, SnapshotCopies};
+use crate::services::settings::EngineSettings;
+use crate::snapshots::SnapshotCopies;
+use crate::snapshots::take::SnapshotServices;
 use crate::snapshots::{Copies, SnapshotRegistry, Sweeper};
-use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
-use crate::timer::Timer;
-use crate::warm_pool::WarmPool;
-use crate::warm_pool_refill::Refill;
+use crate::template::FindImage;
 
 /// The components that an engine is opened with.
 pub struct Parts {
@@ -134,6 +142,48 @@ impl Services {
             host: Arc::clone(&self.host),
             stamped_store: self.stamped_store.clone(),
             tasks: self.tasks.clone(),
+        }
+    }
+
+    pub fn watched_host(&self) -> WatchedHost {
+        WatchedHost {
+            host: Arc::clone(&self.host),
+            ledger: Arc::clone(&self.ledger),
+            registry: Arc::clone(&self.registry),
+            warm_pool: Arc::clone(&self.warm_pool),
+            provisioner: Arc::clone(&self.provisioner),
+            stamped_store: self.stamped_store.clone(),
+            tasks: self.tasks.clone(),
+        }
+    }
+
+    pub fn hoarder_watch(&self) -> HoarderWatch {
+        HoarderWatch {
+            host: Arc::clone(&self.host),
+            registry: Arc::clone(&self.registry),
+            stamped_store: self.stamped_store.clone(),
+        }
+    }
+
+    pub fn purge(&self, retention: Retention) -> Purge {
+        Purge {
+            stamped_store: self.stamped_store.clone(),
+            snapshots: Arc::clone(&self.snapshots),
+            counters: Arc::clone(&self.counters),
+            retention,
+        }
+    }
+
+    pub fn taking(&self) -> SnapshotServices {
+        SnapshotServices {
+            host: Arc::clone(&self.host),
+            stamped_store: self.stamped_store.clone(),
+            snapshots: Arc::clone(&self.snapshots),
+            detached: Arc::clone(&self.detached),
+            ledger: Arc::clone(&self.ledger),
+            counters: Arc::clone(&self.counters),
+            tasks: self.tasks.clone(),
+            host_watch: self.host_watch.clone(),
         }
     }
 

@@ -5,16 +5,18 @@
 //! until then `unrecorded` counts them in the quotas of their account.
 
 mod copies;
+pub mod delete;
 mod document;
 mod registry;
 mod sandbox_document;
 mod sweep;
+pub mod take;
 mod unrecorded;
 mod usage;
 
 use std::path::Path;
 
-pub use copies::{Copies, snapshot_ids};
+pub use copies::{Copies, SnapshotCopies, snapshot_ids};
 pub use document::Document;
 pub use registry::{PendingShare, SnapshotRegistry};
 pub use sandbox_document::SandboxDocument;

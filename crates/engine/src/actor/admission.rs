@@ -12,7 +12,7 @@ use crate::counters::{Counters, GaugeGuard};
 use crate::error::EngineError;
 use crate::host::RECONNECT_TIMEOUT;
 use crate::link::Agent;
-use crate::mailbox::{Admission, Permit, Reply, WorkKind};
+use crate::registry::mailbox::{Admission, Permit, Reply, WorkKind};
 
 /// The work in progress inside a sandbox, and the commands that wait for an execution slot.
 pub(super) struct Workload {

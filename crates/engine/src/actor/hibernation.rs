@@ -15,12 +15,12 @@ use rules::{Hold, Operation, RepeatableWork, decide};
 use serde_json::json;
 
 use super::{Actor, ProcessState};
+use crate::capacity::ledger::QuotaCheck;
 use crate::error::EngineError;
-use crate::events;
 use crate::host::{BOOT_TIMEOUT, SETUP_TIMEOUT, guest};
-use crate::ledger::QuotaCheck;
 use crate::link::Agent;
-use crate::status::PauseResult;
+use crate::record::events;
+use crate::record::status::PauseResult;
 
 /// The reason of a hibernation, as the event carries it.
 pub const MEMORY_PRESSURE: &str = "memory_pressure";

@@ -13,12 +13,12 @@ use tokio::time::Instant;
 
 use super::stop::DISK_WAS_READ_ONLY;
 use super::{Actor, ProcessState, timeouts};
+use crate::capacity::ledger::QuotaCheck;
 use crate::error::EngineError;
-use crate::events;
 use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT, guest};
-use crate::ledger::QuotaCheck;
 use crate::link::{Agent, LinkError};
-use crate::status::{PauseResult, ProcessLoss, ResumeResult, TerminateResult};
+use crate::record::events;
+use crate::record::status::{PauseResult, ProcessLoss, ResumeResult, TerminateResult};
 
 /// The link of a killed sandbox may end shortly before its last process.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(2);

@@ -13,8 +13,8 @@ use store::{NewEvent, SandboxRecord};
 
 use super::ports::close_forbidden;
 use crate::error::EngineError;
-use crate::events;
 use crate::host::{Host, guest};
+use crate::record::events;
 
 pub(super) const RETRY: Duration = Duration::from_millis(500);
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use store::{ExposedPort, NewEvent, SandboxRecord};
 
 use crate::error::EngineError;
-use crate::events;
+use crate::record::events;
 
 /// The next record with the port exposed, the port, and the event.
 pub(super) fn expose(

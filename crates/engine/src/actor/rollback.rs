@@ -19,11 +19,11 @@ use serde_json::json;
 use store::SnapshotRecord;
 
 use super::{Actor, ProcessState, spec_of};
+use crate::capacity::ledger::QuotaCheck;
 use crate::detached::AgentAvailability;
 use crate::error::EngineError;
-use crate::ledger::QuotaCheck;
+use crate::record::status::Status;
 use crate::snapshots::split_layers;
-use crate::status::Status;
 
 impl Actor {
     pub(super) async fn rollback(&mut self, snapshot: &Arc<SnapshotRecord>) -> Result<Status, EngineError> {

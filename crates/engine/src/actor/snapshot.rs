@@ -11,7 +11,7 @@ use super::{Actor, ProcessState};
 use crate::error::EngineError;
 use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT};
 use crate::link::{Agent, LinkError};
-use crate::mailbox::CapturedDisk;
+use crate::registry::mailbox::CapturedDisk;
 
 impl Actor {
     /// Completes a copy of the disk. The state of the sandbox does not change.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{Actor, ProcessState};
 use crate::error::EngineError;
 use crate::host::guest;
-use crate::status::{PauseResult, ResumeResult};
+use crate::record::status::{PauseResult, ResumeResult};
 
 /// The note of a sandbox whose processes ended at a pause.
 const STOPPED: &str = "its processes ended at the pause; its disk is unchanged";

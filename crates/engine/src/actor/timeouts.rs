@@ -12,9 +12,9 @@ use store::{NewEvent, SandboxRecord};
 use tokio::sync::Notify;
 
 use super::admission::Workload;
-use crate::events;
-use crate::mailbox::TimeoutChange;
-use crate::timer::Timer;
+use crate::actor::timer::Timer;
+use crate::record::events;
+use crate::registry::mailbox::TimeoutChange;
 
 /// The delay after a timeout that could not be carried out.
 const RETRY: Duration = Duration::from_secs(5);

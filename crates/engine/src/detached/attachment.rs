@@ -9,7 +9,7 @@ use super::reader::OutputReader;
 use crate::detached::execution::{DetachedExecution, WriterCommand};
 use crate::error::EngineError;
 use crate::link::{DetachedInput, LinkError};
-use crate::mailbox::Permit;
+use crate::registry::mailbox::Permit;
 
 /// How long a request waits for a link, and for the end of a killed command.
 pub const INPUT_TIMEOUT: Duration = Duration::from_secs(10);

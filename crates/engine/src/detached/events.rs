@@ -12,7 +12,7 @@ use store::{MAX_WRITES, NewEvent, SandboxRecord};
 use super::execution::DetachedExecution;
 use super::log::LogState;
 use super::record::{End, Record};
-use crate::execution::termination;
+use crate::work::execution::termination;
 
 /// The message of an execution that was not reattached before its sandbox was terminated.
 pub const PROCESSES_GONE: &str = "its processes ended with those of its sandbox; the outcome is unknown";

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::log::{Log, LogState, Segment, needed_from};
 use super::record::{End, Record};
-use crate::detached_status::{ExecutionState, ExecutionStatus};
+use crate::detached::status::{ExecutionState, ExecutionStatus};
 use crate::error::EngineError;
 use crate::link::DetachedInput;
 use guest_proto::TerminalSize;
@@ -204,7 +204,7 @@ fn status(record: &Record, progress: &Progress) -> ExecutionStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detached_status::new_execution_id;
+    use crate::record::ids::new_execution_id;
 
     #[test]
     fn stdin_is_locked_until_the_log_writer_releases_it() {

@@ -31,14 +31,14 @@ use super::log::Log;
 use super::log::entry::Entry;
 use super::record::{End, remove_stdin_text};
 use super::registry::{AgentAvailability, SandboxExecutions};
-use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
-use crate::deadline::Deadline;
 use crate::error::EngineError;
-use crate::execution::{ended, termination};
 use crate::link::{Agent, CommandEvent, DetachedCommand, DetachedInput, LinkError};
-use crate::mailbox::Permit;
-use crate::memory_watch::MemoryWatch;
-use crate::status::Status;
+use crate::record::status::Status;
+use crate::registry::mailbox::Permit;
+use crate::work::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
+use crate::work::deadline::Deadline;
+use crate::work::execution::{ended, termination};
+use crate::work::memory_watch::MemoryWatch;
 
 /// The delay before a failed write to the log is repeated.
 const WRITE_RETRY: Duration = Duration::from_secs(1);
@@ -188,7 +188,7 @@ impl LogWriter {
         let op = self.execution.record.op;
         let from = self.execution.progress.borrow().log.printed;
         let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, self.status.clone());
-        match agent.reattach(op, from, &mut timeout).await {
+        match timeout.answer(agent.reattach(op, from)).await {
             Ok(Some((command, stdin_received))) => Some(Reattached::Command(command, stdin_received)),
             Ok(None) => Some(Reattached::Lost(events::PROCESSES_GONE)),
             Err(LinkError::Refused { .. } | LinkError::TooOld) => {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::detached::back_pressure::AttachedReader;
 use crate::detached::execution::{DetachedExecution, Progress};
 use crate::detached::log::cursor::{Cursor, LogPiece, first_segment};
-use crate::detached_status::ExecutionStatus;
+use crate::detached::status::ExecutionStatus;
 use crate::error::EngineError;
 
 /// An item of the output.

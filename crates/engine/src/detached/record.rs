@@ -11,7 +11,7 @@ use api::{EndReason, RunId};
 use guest_proto::TerminalSize;
 use serde::{Deserialize, Serialize};
 
-use crate::detached_status::ExecutionId;
+use crate::detached::status::ExecutionId;
 
 /// The immutable description of an execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,17 +23,36 @@ use super::events;
 use super::execution::{DetachedExecution, WriterInbox};
 use super::log::Log;
 use super::record::Record;
-use crate::detached_status::{ExecutionId, ExecutionStatus};
+use crate::detached::status::{ExecutionId, ExecutionStatus};
 use crate::error::EngineError;
 use crate::host::Host;
 use crate::link::Agent;
+use crate::record::stamped_store::StampedStore;
 use crate::registry::SandboxRegistry;
-use crate::settings::DetachedSettings;
-use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
 
 /// Ends the names of directories of staged executions.
 pub(super) const STAGED: &str = ".next";
+
+/// Where detached executions are stored, and how much of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DetachedSettings {
+    /// A directory that only the engine uses, with a directory for each sandbox and below it one for each execution.
+    pub dir: PathBuf,
+    /// The maximum size of the log of one execution, at least 1 MiB. Beyond it the oldest output is dropped, or the command waits for
+    /// its readers.
+    pub log_bytes: u64,
+    /// The maximum number and total size of the finished executions of one sandbox. The oldest are dropped first.
+    pub max_ended: u32,
+    pub total_bytes: u64,
+}
+
+impl DetachedSettings {
+    /// The defaults.
+    pub fn in_dir(dir: PathBuf) -> Self {
+        Self { dir, log_bytes: 16 << 20, max_ended: 100, total_bytes: 64 << 20 }
+    }
+}
 
 /// Whether the agent of a sandbox can be reached.
 #[derive(Clone)]

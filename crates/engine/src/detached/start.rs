@@ -25,14 +25,15 @@ use super::log::entry::Entry;
 use super::log_writer::LogWriter;
 use super::record::{End, ProcessRecord, Record};
 use super::registry::{ExecutionRegistry, RecoveredExecution, SandboxExecutions, remove_tree};
-use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
-use crate::detached_status::{DetachedRequest, ExecutionStatus, new_execution_id};
+use crate::detached::status::{DetachedRequest, ExecutionStatus};
 use crate::error::EngineError;
-use crate::execution::is_start_failure;
 use crate::link::{DetachedCommand, LinkError};
-use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, WorkKind};
-use crate::run_as::{environment, run_as};
-use crate::status::Status;
+use crate::record::ids::new_execution_id;
+use crate::record::status::Status;
+use crate::registry::mailbox::{ActorHandle, ActorRequest, Admission, Permit, WorkKind};
+use crate::work::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
+use crate::work::execution::is_start_failure;
+use crate::work::run_as::{environment, run_as};
 
 /// How long an execution may wait for a slot, if the operator allows a queue.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -84,7 +85,7 @@ impl ExecutionRegistry {
         };
         let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
         let run_as = run_as(&sandbox.config, request.user.as_deref());
-        match agent.start_detached(op, spec, run_as, request.terminal, &mut timeout).await {
+        match timeout.answer(agent.start_detached(op, spec, run_as, request.terminal)).await {
             Ok(command) => {
                 executions.context.stamped_store.append(events::started(&sandbox, &new.record));
                 Ok(executions.register(new, status, permit, Some(command)))

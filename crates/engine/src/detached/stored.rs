@@ -22,8 +22,8 @@ use super::log::entry::Entry;
 use super::log::{self, Segment};
 use super::record::{Record, copy_stdin_text};
 use super::registry::{ExecutionRegistry, RecoveredExecution, STAGED, SandboxExecutions, dirs, remove_tree};
-use crate::detached_status::new_execution_id;
 use crate::error::EngineError;
+use crate::record::ids::new_execution_id;
 
 /// A running execution at one moment.
 pub struct ExecutionSample {

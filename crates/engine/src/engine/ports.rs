@@ -10,12 +10,12 @@ use rules::{AutoResume, Operation, PortRefusal};
 use store::ExposedPort;
 
 use super::Engine;
-use crate::agent_timeout::DIAL_TIMEOUT;
-use crate::code;
 use crate::error::EngineError;
 use crate::link::Tunnel;
-use crate::mailbox::{ActorRequest, Permit};
-use crate::ports::{Exposure, find_port};
+use crate::record::exposure::{Exposure, find_port};
+use crate::registry::mailbox::{ActorRequest, Permit};
+use crate::sandbox::code;
+use crate::work::agent_timeout::DIAL_TIMEOUT;
 
 impl Engine {
     /// The exposure of a port of a sandbox of any account, from the published record.

@@ -13,7 +13,6 @@ use rules::OutputPosition;
 use super::command::{CommandEvent, Killer};
 use super::op::{FirstReply, Incoming, Op};
 use super::{Agent, LinkError};
-use crate::agent_timeout::AgentTimeout;
 
 pub struct DetachedCommand {
     agent: Agent,
@@ -44,7 +43,6 @@ impl Agent {
         spec: ExecSpec<'_>,
         run_as: Option<RunAs<'_>>,
         terminal: Option<TerminalSize>,
-        timeout: &mut AgentTimeout,
     ) -> Result<DetachedCommand, LinkError> {
         debug_assert!(terminal.is_none() || spec.stdin == StdinMode::Pipe, "a terminal takes input");
         if run_as.is_some() {
@@ -55,7 +53,7 @@ impl Agent {
             Some(run_as) => ToGuest::StartDetachedAs { op: number, spec, run_as, terminal },
             None => ToGuest::StartDetached { op: number, spec, terminal },
         })?;
-        match timeout.wait(command.op.answered()).await.map_err(LinkError::Silent)?? {
+        match command.op.answered().await? {
             FirstReply::Started => Ok(command),
             FirstReply::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
             other => Err(LinkError::Unexpected { wanted: "started", got: other.name() }),
@@ -68,11 +66,10 @@ impl Agent {
         &self,
         number: u64,
         from: OutputPosition,
-        timeout: &mut AgentTimeout,
     ) -> Result<Option<(DetachedCommand, u64)>, LinkError> {
         let command = self.command(number)?;
         self.inner.send(&ToGuest::Attach { op: number, stdout: from.stdout, stderr: from.stderr })?;
-        match timeout.wait(command.op.answered()).await.map_err(LinkError::Silent)?? {
+        match command.op.answered().await? {
             FirstReply::Attached { stdin } => Ok(Some((command, stdin))),
             FirstReply::Refused { kind: RefusalKind::UnknownOp, .. } => Ok(None),
             FirstReply::Refused { kind, message } => Err(LinkError::Refused { kind, message }),

@@ -7,7 +7,6 @@ use guest_proto::ToGuest;
 
 use super::op::{Incoming, Op};
 use super::{Agent, LinkError};
-use crate::error::EngineError;
 
 pub struct Tunnel {
     agent: Agent,
@@ -21,7 +20,7 @@ impl Tunnel {
     }
 
     /// Waits for the next bytes from the sandbox; `None` at their end. Cancel safe.
-    pub async fn read(&self) -> Result<Option<Bytes>, EngineError> {
+    pub async fn read(&self) -> Result<Option<Bytes>, LinkError> {
         let (incoming, due) = self.op.next().await;
         if let Some((channel, bytes)) = due {
             self.agent.inner.send(&ToGuest::Credit { op: self.number, channel, bytes })?;
@@ -29,20 +28,20 @@ impl Tunnel {
         match incoming {
             Incoming::Bytes(_, bytes) => Ok(Some(bytes)),
             Incoming::Eof => Ok(None),
-            Incoming::Refused(kind, message) => Err(LinkError::Refused { kind, message }.into()),
-            Incoming::Exited(..) => Err(LinkError::Unexpected { wanted: "bytes", got: "exited" }.into()),
-            Incoming::Lost => Err(LinkError::Closed.into()),
+            Incoming::Refused(kind, message) => Err(LinkError::Refused { kind, message }),
+            Incoming::Exited(..) => Err(LinkError::Unexpected { wanted: "bytes", got: "exited" }),
+            Incoming::Lost => Err(LinkError::Closed),
         }
     }
 
     /// Sends bytes, waiting for credit from the agent.
-    pub async fn write_all(&self, bytes: &[u8]) -> Result<(), EngineError> {
-        Ok(self.agent.inner.send_data(self.number, &self.op, bytes).await?)
+    pub async fn write_all(&self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.agent.inner.send_data(self.number, &self.op, bytes).await
     }
 
     /// Closes the sending direction.
-    pub fn finish(&self) -> Result<(), EngineError> {
-        Ok(self.agent.inner.send(&ToGuest::Eof { op: self.number })?)
+    pub fn finish(&self) -> Result<(), LinkError> {
+        self.agent.inner.send(&ToGuest::Eof { op: self.number })
     }
 }
 

@@ -16,15 +16,15 @@ use serde_json::json;
 use store::Batch;
 
 use super::fetch::{Fetch, document};
+use crate::capacity::provision::ProvisionedSandbox;
 use crate::create::{Creation, new_record, start_actor};
 use crate::error::EngineError;
-use crate::events;
-use crate::interruptions::Affected;
-use crate::provisioned_sandbox::ProvisionedSandbox;
+use crate::record::events;
+use crate::record::interruptions::Affected;
+use crate::record::status::{ResumeResult, Status};
 use crate::services::Services;
-use crate::settings::Template;
 use crate::snapshots::{Copies, SandboxDocument};
-use crate::status::{ResumeResult, Status};
+use crate::template::Template;
 
 /// The note in the event of an adopted sandbox.
 const NOTE: &str = "another host has stored it; it continues on this one";

@@ -12,14 +12,14 @@ use rules::RepeatableWork;
 use serde::de::DeserializeOwned;
 use store::SnapshotRecord;
 
+use crate::capacity::host_watch::check_room;
+use crate::capacity::ledger::QuotaCheck;
 use crate::error::EngineError;
-use crate::interruptions::Affected;
-use crate::ledger::QuotaCheck;
+use crate::record::interruptions::Affected;
 use crate::services::Services;
-use crate::settings::Template;
-use crate::snapshot_hold::SnapshotHold;
 use crate::snapshots::{Copies, Document, PendingShare, SnapshotKind, snapshot_ids};
-use crate::take_snapshot::check_room;
+use crate::template::Template;
+use crate::template::hold::SnapshotHold;
 
 /// A request that waits longer gets an error, and the transfer goes on.
 const WAIT: Duration = Duration::from_secs(25);
@@ -173,7 +173,7 @@ impl Fetch {
         let chunks: u64 = part.files.iter().map(|file| file.chunks.len() as u64).sum();
         let bytes = chunks.saturating_mul(MB);
         let share = self.count(id, bytes).await?;
-        check_room(&self.services, bytes)?;
+        check_room(&self.services.ledger, self.services.host_watch.as_ref(), bytes)?;
         let driver = self.services.host.driver();
         let names = names(part);
         let paths = driver.receive_snapshot(id, names).await?;

@@ -10,11 +10,11 @@ use store::SandboxRecord;
 
 use super::fetch::document;
 use super::upload::Worker;
+use crate::capacity::ledger::QuotaCheck;
 use crate::error::EngineError;
-use crate::ledger::QuotaCheck;
-use crate::mailbox::ActorRequest;
+use crate::registry::mailbox::ActorRequest;
 use crate::snapshots::SandboxDocument;
-use crate::take_snapshot;
+use crate::snapshots::take;
 
 /// The reason of the termination of a sandbox that another host has adopted.
 const ADOPTED: &str = "adopted";
@@ -46,7 +46,7 @@ impl Worker {
         self.copies.archive.probe().await?;
         let Some(actor) = self.services.registry.find(&record.id) else { return Ok(()) };
         // The service wants the copy: it counts, and no quota keeps it from being made.
-        let copy = take_snapshot::hidden_copy(&self.services, &actor, true, QuotaCheck::CountOnly).await?;
+        let copy = take::hidden_copy(&self.services.taking(), &actor, true, QuotaCheck::CountOnly).await?;
         let Some(document) = SandboxDocument::of(&copy.copied.sandbox, &copy.record) else { return Ok(()) };
         let hibernated_at = TimeMs(document.hibernated_at_ms);
         // Serializing text and numbers cannot fail.

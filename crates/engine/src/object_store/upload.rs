@@ -13,8 +13,8 @@ use store::{Batch, SandboxRecord, SnapshotRecord};
 
 use super::fetch::{executions_part, processes_part};
 use crate::error::{EngineError, chain_text};
-use crate::events;
-use crate::interruptions::Affected;
+use crate::record::events;
+use crate::record::interruptions::Affected;
 use crate::services::Services;
 use crate::snapshots::{Copies, Document, snapshot_ids};
 

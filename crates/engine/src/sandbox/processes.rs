@@ -5,9 +5,9 @@ use std::sync::Arc;
 use rules::OutputPosition;
 
 use super::SandboxHandle;
+use crate::detached::process::{self, Process, ProcessRequest, ProcessSelector, ProcessStatus};
 use crate::detached::{DetachedExecution, Input, OutputReader};
 use crate::error::EngineError;
-use crate::process::{self, Process, ProcessRequest, ProcessSelector, ProcessStatus};
 
 impl SandboxHandle<'_> {
     /// Starts a process that outlives this request, and returns it with a reader of all its output. It is recorded when this

@@ -20,12 +20,21 @@ use rules::TimeMs;
 use store::SnapshotRecord;
 use tokio::sync::RwLock;
 
-use crate::settings::{FindImage, SnapshotCopies};
+use crate::template::FindImage;
 
 /// Transfers to this host at a time.
 const CONCURRENT_TRANSFERS: usize = 2;
 
 type Locks<T> = HashMap<T, Weak<tokio::sync::Mutex<()>>>;
+
+/// Where copies of snapshots are stored.
+pub struct SnapshotCopies {
+    pub archive: Archive,
+    /// Snapshots that nothing has used for this time leave this host; 0 for never.
+    pub local_for_ms: u64,
+    /// Finds an image on this host by its digest.
+    pub find_digest: FindImage,
+}
 
 pub struct Copies {
     pub archive: Archive,

@@ -16,10 +16,10 @@ use tokio::sync::{Notify, watch};
 use super::unrecorded::{UnrecordedDisk, UnrecordedDisks};
 use super::usage::{SnapshotKind, SnapshotUsage};
 use super::{snapshot_ids, split_layers};
+use crate::capacity::ledger::{Ledger, QuotaCheck};
 use crate::error::EngineError;
-use crate::ledger::{Ledger, QuotaCheck};
-use crate::settings::{ImageHold, Template};
-use crate::snapshot_hold::{HoldCounts, SnapshotHold};
+use crate::template::hold::{HoldCounts, SnapshotHold};
+use crate::template::{ImageHold, Template};
 
 /// Disks that are copied at a time. Each copy uses a processor and the host's disk.
 const CONCURRENT_COPIES: usize = 2;

@@ -12,7 +12,7 @@ use super::{Copies, SnapshotRegistry, snapshot_ids};
 use crate::detached::ExecutionRegistry;
 use crate::error::EngineError;
 use crate::host::Host;
-use crate::interruptions::Interruptions;
+use crate::record::interruptions::Interruptions;
 use crate::registry::SandboxRegistry;
 use crate::tasks::Tasks;
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use api::SnapshotId;
 
 use super::usage::{SnapshotKind, SnapshotUsage};
-use crate::ledger::{Ledger, QuotaCheck, RetainedBytes};
+use crate::capacity::ledger::{Ledger, QuotaCheck, RetainedBytes};
 
 /// A disk without a record.
 pub struct UnrecordedDisk {

@@ -49,7 +49,7 @@ impl AsyncRead for TunnelStream {
             let connection = &this.connection;
             let task = this.reading.get_or_insert_with(|| {
                 let connection = Arc::clone(connection);
-                Box::pin(async move { connection.tunnel.read().await })
+                Box::pin(async move { Ok(connection.tunnel.read().await?) })
             });
             let read = ready!(task.as_mut().poll(cx));
             this.reading = None;
@@ -70,7 +70,7 @@ impl AsyncWrite for TunnelStream {
         ready!(self.poll_written(cx))?;
         let some = Bytes::copy_from_slice(&bytes[..bytes.len().min(WRITE_BYTES)]);
         let (count, connection) = (some.len(), Arc::clone(&self.connection));
-        self.writing = Some(Box::pin(async move { connection.tunnel.write_all(&some).await }));
+        self.writing = Some(Box::pin(async move { Ok(connection.tunnel.write_all(&some).await?) }));
         // Starts at once; the next call waits for the rest.
         match self.poll_written(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -84,6 +84,8 @@ impl AsyncWrite for TunnelStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_written(cx))?;
-        Poll::Ready(self.connection.tunnel.finish().map_err(io::Error::other))
+        Poll::Ready(
+            self.connection.tunnel.finish().map_err(|error| io::Error::other(EngineError::from(error))),
+        )
     }
 }

@@ -198,7 +198,7 @@ impl AsyncRead for ProgramConnection {
             let tunnel = &this.tunnel;
             let task = this.reading.get_or_insert_with(|| {
                 let tunnel = Arc::clone(tunnel);
-                Box::pin(async move { tunnel.read().await })
+                Box::pin(async move { Ok(tunnel.read().await?) })
             });
             let Poll::Ready(read) = task.as_mut().poll(cx) else {
                 return Poll::Ready(Err(ready!(this.guard(cx))));
@@ -225,7 +225,7 @@ impl AsyncWrite for ProgramConnection {
         if let Some((engine, id)) = &self.rouse {
             engine.wake_if_paused(id);
         }
-        self.writing = Some(Box::pin(async move { tunnel.write_all(&some).await }));
+        self.writing = Some(Box::pin(async move { Ok(tunnel.write_all(&some).await?) }));
         // Starts at once; the next call waits for the rest.
         match self.poll_written(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -239,6 +239,6 @@ impl AsyncWrite for ProgramConnection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_written(cx))?;
-        Poll::Ready(self.tunnel.finish().map_err(io::Error::other))
+        Poll::Ready(self.tunnel.finish().map_err(|error| io::Error::other(EngineError::from(error))))
     }
 }

@@ -1,0 +1,504 @@
+//! Recovery at the start of the engine: makes the host agree with the records.
+//!
+//! | Record | On the host | Action |
+//! |---|---|---|
+//! | none, or terminated | anything | removed |
+//! | running | running | adopted; commands of the earlier daemon's clients are killed |
+//! | running | frozen  | thawed: the pause was not committed |
+//! | paused  | frozen  | adopted |
+//! | paused  | running | frozen: the resume was not committed |
+//! | running, paused | stored processes | hibernated: that was not committed |
+//! | hibernated | running, frozen | paused, frozen: the resume was not committed |
+//! | hibernated | anything else | hibernated; if what was stored is missing, its resume says so |
+//! | running, paused | no process | paused on its disk, with a note that its processes ended |
+//! | any | processes that use another file than the disk | ended: the disk was replaced, as by a restore; then as above |
+//!
+//! Removals of unknown sandboxes and recoveries of known ones are counted (`interruptions`). If daemons have ended during one, it is left
+//! out: an unknown sandbox stays, and the processes of a known one are killed.
+//!
+//! The network is recovered between the removals and the rest: all recorded policies are enforced before any sandbox is
+//! reachable. A sandbox that cannot be inspected or changed is logged and kept as its record says; its next request tries again.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::time::Duration;
+
+use api::{EventKind, Isolation, SandboxId, SandboxState};
+use driver::Presence;
+use futures_util::StreamExt;
+use rules::{Hold, RepeatableWork, TimeMs, suspects_last};
+use serde_json::json;
+use store::SandboxRecord;
+use tokio::time::Instant;
+
+use crate::actor::{self, ActorInit, PROCESSES_LOST};
+use crate::capacity::ledger::QuotaCheck;
+use crate::error::EngineError;
+use crate::host::{Host, guest};
+use crate::object_store;
+use crate::record::events;
+use crate::record::interruptions::{Affected, WorkInProgress};
+use crate::services::Services;
+use crate::snapshots::snapshot_ids;
+
+/// The number of sandboxes that are recovered at a time.
+const CONCURRENCY: usize = 16;
+/// How long the start waits for agents, one after the other, of sandboxes during whose recovery a daemon has ended.
+const SUSPECTS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The note of a sandbox whose disk is another file than the one that its processes used. Its next event reports it.
+const DISK_REPLACED: &str =
+    "its disk was replaced while it had processes, as by a restore of the data directory; they were ended";
+
+/// What the recovery found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub running: usize,
+    pub paused: usize,
+    /// Paused sandboxes with stored processes.
+    pub hibernated: usize,
+    /// Paused sandboxes without processes.
+    pub stopped: usize,
+    /// Removed sandboxes without a record.
+    pub orphans: usize,
+}
+
+impl Recovered {
+    fn count(&mut self, adopted: &Adopted) {
+        match adopted.hold {
+            Hold::Running => self.running += 1,
+            Hold::Paused => self.paused += 1,
+            Hold::Stopped if adopted.is_hibernated => self.hibernated += 1,
+            Hold::Stopped => self.stopped += 1,
+        }
+    }
+}
+
+pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
+    services.interruptions.load().await?;
+    let records = services.stamped_store.store().living().await?;
+    let known: HashMap<SandboxId, bool> =
+        records.iter().map(|record| (record.id.clone(), record.has_prepared_disk)).collect();
+    let found = services.host.driver().list().await?;
+    let orphans: Vec<SandboxId> = found.into_iter().filter(|id| !known.contains_key(id)).collect();
+    let mut recovered = Recovered { orphans: orphans.len(), ..Recovered::default() };
+
+    if !orphans.is_empty() {
+        tracing::warn!(
+            count = orphans.len(),
+            warm_pool = services.warm_pool.state().iter().map(|pool| pool.target).sum::<u32>(),
+            "removing sandboxes that the database does not have; after a crash these are warm ones, and creates that nobody was told of"
+        );
+    }
+    // Orphans are removed first, because their ranges of user ids are free for new sandboxes.
+    remove_orphans(services, orphans.clone()).await?;
+
+    let policies: Vec<_> =
+        records.iter().map(|record| (guest(record), record.config.network.egress.clone())).collect();
+    services.host.network().recover(&policies).await?;
+    services.detached.recover(known).await?;
+    for snapshot in services.stamped_store.store().snapshots().await? {
+        services.snapshots.insert(snapshot);
+    }
+    count_layers(services, &records).await?;
+    object_store::find_remote(services).await?;
+
+    let replaced = find_replaced_disks(services).await;
+    adopt_all(services, records, &replaced, &mut recovered).await?;
+    forget_the_gone(services, &orphans).await;
+    Ok(recovered)
+}
+
+/// Sandboxes whose processes use another file than the disk.
+async fn find_replaced_disks(services: &Services) -> HashSet<SandboxId> {
+    match services.host.driver().with_replaced_disks().await {
+        Ok(replaced) => replaced.into_iter().collect(),
+        Err(error) => {
+            tracing::error!(%error, "could not find out whether disks of sandboxes were replaced");
+            HashSet::new()
+        }
+    }
+}
+
+/// Removes sandboxes without a record. One that daemons have ended during stays on the host.
+async fn remove_orphans(services: &Services, orphans: Vec<SandboxId>) -> Result<(), EngineError> {
+    let interruptions = &services.interruptions;
+    let (fresh, suspects) =
+        suspects_last(orphans, |id| interruptions.count(RepeatableWork::Removal, id.as_str()));
+    let subjects: Vec<&str> = fresh.iter().map(SandboxId::as_str).collect();
+    let work = interruptions.begin_fresh(RepeatableWork::Removal, &subjects).await?;
+    futures_util::stream::iter(fresh.iter().zip(work))
+        .for_each_concurrent(CONCURRENCY, async |(id, work)| {
+            remove_orphan(services, id).await;
+            work.end().await;
+        })
+        .await;
+    for id in &suspects {
+        match interruptions.begin(RepeatableWork::Removal, id.as_str(), None).await {
+            Ok(work) => {
+                remove_orphan(services, id).await;
+                work.end().await;
+            }
+            Err(EngineError::GaveUp(_)) => {
+                log_failure(id, services.host.driver().kill(id).await);
+                count_orphan(services, id).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn remove_orphan(services: &Services, id: &SandboxId) {
+    if let Err(error) = services.host.driver().destroy(id).await {
+        tracing::error!(%id, %error, "could not remove a sandbox without a record");
+        count_orphan(services, id).await;
+    }
+}
+
+/// Adopts all sandboxes: concurrently those that no daemon has ended during, then the others one after the other.
+async fn adopt_all(
+    services: &Services,
+    records: Vec<SandboxRecord>,
+    replaced: &HashSet<SandboxId>,
+    recovered: &mut Recovered,
+) -> Result<(), EngineError> {
+    let interruptions = &services.interruptions;
+    let kind = RepeatableWork::Recovery;
+    let (fresh, suspects) = suspects_last(records, |record| interruptions.count(kind, record.id.as_str()));
+    let subjects: Vec<&str> = fresh.iter().map(|record| record.id.as_str()).collect();
+    let work = interruptions.begin_fresh(kind, &subjects).await?;
+    let mut adopted = futures_util::stream::iter(fresh.into_iter().zip(work))
+        .map(|(record, work)| adopt(services, replaced, record, work))
+        .buffer_unordered(CONCURRENCY);
+    while let Some(adopted) = adopted.next().await {
+        recovered.count(&adopted?);
+    }
+    let until = Instant::now() + SUSPECTS_TIMEOUT;
+    for record in suspects {
+        let id = record.id.clone();
+        let affected = Affected { account: &record.account, sandbox: &id };
+        match interruptions.begin(kind, id.as_str(), Some(affected)).await {
+            Ok(work) => {
+                recovered.count(&adopt(services, replaced, record, work).await?);
+                interruptions.wait_for_end(kind, id.as_str(), until).await;
+            }
+            Err(EngineError::GaveUp(_)) => recovered.count(&give_up(services, record).await?),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Gives up to take over a sandbox during which daemons have ended. Its processes are ended, and its disk and stored processes stay.
+async fn give_up(services: &Services, record: SandboxRecord) -> Result<Adopted, EngineError> {
+    let id = record.id.clone();
+    // Whatever else the recovery does may be what ended the daemons.
+    log_failure(&id, services.host.driver().kill(&id).await);
+    let record = match record.hibernated_at {
+        Some(_) => record,
+        None if is_recorded_as_stopped(&record) => record,
+        None => record_stopped(services, record, PROCESSES_LOST).await?,
+    };
+    let adopted = Adopted { hold: Hold::Stopped, is_hibernated: record.hibernated_at.is_some() };
+    start_actor(services, record, adopted.hold, None).await?;
+    Ok(adopted)
+}
+
+/// Forgets interruptions of work on what is gone.
+async fn forget_the_gone(services: &Services, orphans: &[SandboxId]) {
+    let exists = |kind: RepeatableWork, subject: &str| match kind {
+        RepeatableWork::Recovery | RepeatableWork::Hibernation | RepeatableWork::Wake => {
+            subject.parse().is_ok_and(|id| services.registry.find(&id).is_some())
+        }
+        RepeatableWork::Removal => orphans.iter().any(|id| id.as_str() == subject),
+        RepeatableWork::Upload => {
+            subject.parse().is_ok_and(|id| services.registry.find(&id).is_some())
+                || subject.parse().is_ok_and(|id| services.snapshots.contains(&id))
+        }
+        // What these work on has no record here, or one that only the builder reads.
+        RepeatableWork::TemplateBuild
+        | RepeatableWork::SnapshotRemoval
+        | RepeatableWork::CopyRemoval
+        | RepeatableWork::Fetch
+        | RepeatableWork::Adoption => true,
+    };
+    services.interruptions.forget_unless(exists).await;
+}
+
+/// Counts the disk of a terminated sandbox that could not be removed.
+async fn count_orphan(services: &Services, id: &SandboxId) {
+    let Ok(Some(record)) = services.stamped_store.store().get(id).await else { return };
+    let bytes = u64::from(record.config.resources.disk_mb) << 20;
+    if let Ok(retained) = services.ledger.retain(&record.account, bytes, QuotaCheck::CountOnly) {
+        retained.keep();
+    }
+}
+
+/// Counts the disks of snapshots without a record that others need. The sweeper removes the rest.
+async fn count_layers(services: &Services, records: &[SandboxRecord]) -> Result<(), EngineError> {
+    let driver = services.host.driver();
+    let snapshots = services.stamped_store.store().snapshots().await?;
+    let below_sandboxes = records.iter().map(|record| (&record.account, &record.layers));
+    let below_snapshots = snapshots.iter().map(|record| (&record.account, &record.layers));
+    let mut owners = HashMap::new();
+    for (account, layers) in below_sandboxes.chain(below_snapshots) {
+        owners.extend(snapshot_ids(layers).into_iter().map(|id| (id, account)));
+    }
+    for id in driver.list_snapshots().await? {
+        if let Some(account) = owners.get(&id).filter(|_| !services.snapshots.contains(&id)) {
+            services.snapshots.recover_layer(&id, account, driver.snapshot_bytes(&id).await?);
+        }
+    }
+    Ok(())
+}
+
+/// What a recovered sandbox holds.
+struct Adopted {
+    hold: Hold,
+    is_hibernated: bool,
+}
+
+/// Brings a sandbox to the state of its record, and starts its actor.
+async fn adopt(
+    services: &Services,
+    replaced: &HashSet<SandboxId>,
+    mut record: SandboxRecord,
+    work: WorkInProgress,
+) -> Result<Adopted, EngineError> {
+    let driver = services.host.driver();
+    let id = record.id.clone();
+    if replaced.contains(&id) {
+        record = end_on_replaced_disk(services, record).await?;
+    }
+    settle_prepared_disk(services, &record).await;
+    let inspected = driver.inspect(&id).await;
+    let is_known = inspected.is_ok();
+    let presence = inspected.unwrap_or_else(|error| {
+        tracing::error!(%id, %error, "could not inspect a sandbox; keeping the state of its record");
+        presence_by_record(&record)
+    });
+    // Never a weaker one: a start that a crash has interrupted may not have recorded its isolation on the host yet.
+    let found = driver.isolation(&id).await;
+    if let Some(isolation) = found.filter(|found| *found > record.config.isolation) {
+        record = record_isolation(services, record, isolation).await?;
+    }
+    let hold = match (record.state, presence) {
+        (_, Presence::Hibernated) => {
+            record = adopt_hibernated(services, record, found.is_some()).await?;
+            Hold::Stopped
+        }
+        (_, Presence::Stopped | Presence::Absent) if record.hibernated_at.is_some() => {
+            log_failure(&id, services.host.stop(&guest(&record)).await);
+            Hold::Stopped
+        }
+        (SandboxState::Paused, Presence::Paused | Presence::Running) if record.hibernated_at.is_some() => {
+            if presence == Presence::Running {
+                log_failure(&id, driver.pause(&id).await);
+            }
+            record = record_wake(services, record).await?;
+            Hold::Paused
+        }
+        // Its processes were lost, and the daemon crashed while it started them again.
+        (SandboxState::Paused, Presence::Paused | Presence::Running) if record.note.is_some() => {
+            log_failure(&id, services.host.stop(&guest(&record)).await);
+            Hold::Stopped
+        }
+        (SandboxState::Paused, Presence::Paused) => Hold::Paused,
+        (SandboxState::Paused, Presence::Running) => {
+            log_failure(&id, driver.pause(&id).await);
+            Hold::Paused
+        }
+        (_, Presence::Paused) => {
+            log_failure(&id, driver.resume(&id).await);
+            Hold::Running
+        }
+        (_, Presence::Running) => Hold::Running,
+        (_, Presence::Stopped | Presence::Absent) => {
+            record = record_loss(services, record).await?;
+            Hold::Stopped
+        }
+    };
+    if is_known && record.hibernated_at.is_none() {
+        // Of a wake whose end was not seen.
+        log_failure(&id, driver.discard_memory(&id).await);
+    }
+    if hold != Hold::Stopped && !services.host.network().is_plugged(&guest(&record)).await {
+        tracing::warn!(%id, "a sandbox has lost its network link: it has no network until it is stopped and started again");
+    }
+    let is_hibernated = record.hibernated_at.is_some();
+    start_actor(services, record, hold, Some(work)).await?;
+    Ok(Adopted { hold, is_hibernated })
+}
+
+async fn start_actor(
+    services: &Services,
+    record: SandboxRecord,
+    hold: Hold,
+    recovery: Option<WorkInProgress>,
+) -> Result<(), EngineError> {
+    let mut reservation = services.ledger.adopt(record.config.resources, hold, &record.account);
+    if record.hibernated_at.is_some() {
+        let stored = services.host.driver().disk_use(&record.id).await.map_or(0, |used| used.stored);
+        reservation.set_stored_bytes(stored, QuotaCheck::CountOnly)?;
+    }
+    let slot = services.ledger.adopt_slot(record.slot);
+    actor::spawn(&services.actors, ActorInit { record, agent: None, reservation, slot, recovery });
+    Ok(())
+}
+
+fn presence_by_record(record: &SandboxRecord) -> Presence {
+    match record.state {
+        SandboxState::Paused if record.hibernated_at.is_some() => Presence::Hibernated,
+        SandboxState::Paused => Presence::Paused,
+        _ => Presence::Running,
+    }
+}
+
+/// Without remains of a container there is nothing to do: a restart with many hibernated sandboxes is fast.
+async fn adopt_hibernated(
+    services: &Services,
+    record: SandboxRecord,
+    has_remains: bool,
+) -> Result<SandboxRecord, EngineError> {
+    let is_recorded = record.hibernated_at.is_some();
+    if has_remains || !is_recorded {
+        log_failure(&record.id, services.host.stop(&guest(&record)).await);
+    }
+    // With a note, a cold resume was about to discard the stored processes.
+    if is_recorded || record.note.is_some() {
+        return Ok(record);
+    }
+    record_hibernation(services, record).await
+}
+
+/// Finishes or forgets a rollback that a crash has interrupted.
+async fn settle_prepared_disk(services: &Services, record: &SandboxRecord) {
+    let driver = services.host.driver();
+    let settled = if record.has_prepared_disk {
+        driver.adopt_disk(&record.id).await
+    } else {
+        driver.discard_prepared_disk(&record.id).await
+    };
+    // The next start tries again.
+    log_failure(&record.id, settled);
+}
+
+fn log_failure(id: &SandboxId, result: Result<(), impl Display>) {
+    if let Err(error) = result {
+        tracing::error!(%id, %error, "could not bring a sandbox to the state of its record");
+    }
+}
+
+/// Corrects a record of a version in which one runtime isolated all sandboxes.
+async fn record_isolation(
+    services: &Services,
+    before: SandboxRecord,
+    isolation: Isolation,
+) -> Result<SandboxRecord, EngineError> {
+    let mut next = before.clone();
+    next.config.isolation = isolation;
+    next.revision += 1;
+    let now = services.stamped_store.now();
+    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
+    services.stamped_store.commit(batch).await?;
+    Ok(next)
+}
+
+/// Records a hibernation that was carried out.
+async fn record_hibernation(
+    services: &Services,
+    before: SandboxRecord,
+) -> Result<SandboxRecord, EngineError> {
+    let now = services.stamped_store.now();
+    let mut next = before.clone();
+    next.hibernated_at = Some(now);
+    if next.state != SandboxState::Paused {
+        let ended = last_seen_running(&services.host, &next, now).await;
+        next.state = SandboxState::Paused;
+        next.paused_at = Some(ended);
+        next.accounting.paused(ended);
+    }
+    next.revision += 1;
+    let data = json!({ "reason": "recovered" });
+    let event = events::of_sandbox(&next, now, EventKind::SandboxHibernated, data);
+    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
+    services.stamped_store.commit(batch.event(event)).await?;
+    Ok(next)
+}
+
+/// Records that the processes of a hibernated sandbox are in memory again.
+async fn record_wake(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
+    let now = services.stamped_store.now();
+    let mut next = before.clone();
+    next.hibernated_at = None;
+    // Woken after a rollback, it uses the prepared disk, and its processes are not lost, whatever the note says.
+    next.has_prepared_disk = false;
+    next.note = None;
+    next.revision += 1;
+    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
+    services.stamped_store.commit(batch).await?;
+    Ok(next)
+}
+
+/// Records that the sandbox's processes ended, unless its record says so already.
+async fn record_loss(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
+    // The runtime may have left parts of the container.
+    log_failure(&before.id, services.host.stop(&guest(&before)).await);
+    if is_recorded_as_stopped(&before) {
+        return Ok(before);
+    }
+    record_stopped(services, before, PROCESSES_LOST).await
+}
+
+fn is_recorded_as_stopped(record: &SandboxRecord) -> bool {
+    record.state == SandboxState::Paused && record.note.is_some()
+}
+
+/// Ends processes that use another file than the disk: what they write does not reach it.
+async fn end_on_replaced_disk(
+    services: &Services,
+    before: SandboxRecord,
+) -> Result<SandboxRecord, EngineError> {
+    tracing::warn!(id = %before.id, "the disk of a sandbox was replaced while it had processes; they are ended");
+    log_failure(&before.id, services.host.stop(&guest(&before)).await);
+    if before.hibernated_at.is_none() {
+        return record_stopped(services, before, DISK_REPLACED).await;
+    }
+    // The stored processes are those of the new disk.
+    let (at, data) = (services.stamped_store.now(), json!({ "message": DISK_REPLACED }));
+    services.stamped_store.append(events::of_sandbox(&before, at, EventKind::SandboxError, data));
+    Ok(before)
+}
+
+/// Records that the sandbox has no processes, and why.
+async fn record_stopped(
+    services: &Services,
+    before: SandboxRecord,
+    note: &str,
+) -> Result<SandboxRecord, EngineError> {
+    let now = services.stamped_store.now();
+    let mut next = before.clone();
+    if next.state != SandboxState::Paused {
+        // The running time ends when the sandbox was last known to run, not when the daemon found it.
+        let ended = last_seen_running(&services.host, &next, now).await;
+        next.state = SandboxState::Paused;
+        next.paused_at = Some(ended);
+        next.accounting.paused(ended);
+    }
+    next.note = Some(note.to_owned());
+    next.revision += 1;
+    let data = json!({ "message": note });
+    let event = events::of_sandbox(&next, now, EventKind::SandboxError, data);
+    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
+    services.stamped_store.commit(batch.event(event)).await?;
+    Ok(next)
+}
+
+async fn last_seen_running(host: &Host, record: &SandboxRecord, now: TimeMs) -> TimeMs {
+    let started = record.accounting.running_since().unwrap_or(now);
+    let seen = host.driver().last_seen_running_ms(&record.id).await.unwrap_or_else(|error| {
+        tracing::warn!(id = %record.id, %error, "could not find out when a sandbox ended");
+        None
+    });
+    TimeMs(seen.unwrap_or(started.0)).max(started).min(now)
+}
