@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use api::SandboxId;
 use e2e::{CleanupGuard, Daemon, Expected, Rig, RigLayout, RigOptions, wait_for_resources, with_rig};
 use engine::{
-    DetachedRequest, EngineError, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent, OutputReader,
-    TerminalSize,
+    DetachedRequest, EngineError, ExecutionError, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent,
+    OutputReader, TerminalSize,
 };
 use rules::OutputPosition;
 
@@ -236,7 +236,10 @@ async fn input_during_the_end_of_a_command_is_refused_as_too_late() {
             }
         };
         let error = tokio::time::timeout(TIMEOUT, typing).await.unwrap();
-        assert!(matches!(error, EngineError::ExecutionEnded { .. }), "round {round}: {error}");
+        assert!(
+            matches!(error, EngineError::Execution(ExecutionError::Ended { .. })),
+            "round {round}: {error}"
+        );
     }
     rig.clear().await.unwrap();
 }

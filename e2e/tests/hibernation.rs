@@ -9,7 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::{Isolation, SandboxId, SandboxState};
 use driver::Presence;
 use e2e::{Rig, RigOptions, wait_until, with_rig};
-use engine::{DetachedRequest, EngineError, ExecutionState, OutputEvent, Processes, Status, TerminalSize};
+use engine::{
+    DetachedRequest, EngineError, ExecutionState, HibernationError, OutputEvent, Processes, Status,
+    TerminalSize,
+};
 use rules::{OutputPosition, SnapshotRequest};
 
 async fn status(rig: &Rig, id: &SandboxId) -> Status {
@@ -233,7 +236,11 @@ async fn a_failed_wake_keeps_what_is_stored() {
             let whole = std::fs::read(file).unwrap();
             std::fs::write(file, &whole[..whole.len() / 2]).unwrap();
             let error = sandbox.resume().await.unwrap_err();
-            assert!(matches!(error, EngineError::WakeFailed(_)), "{}: {error:?}", file.display());
+            assert!(
+                matches!(error, EngineError::Hibernation(HibernationError::WakeFailed(_))),
+                "{}: {error:?}",
+                file.display()
+            );
             assert!(rig.run(&id, "true").await.is_err());
             assert!(is_hibernated(rig, &id).await);
             std::fs::write(file, whole).unwrap();
@@ -243,7 +250,7 @@ async fn a_failed_wake_keeps_what_is_stored() {
         let own = std::fs::read_to_string(&release).unwrap();
         std::fs::write(&release, "gVisor release 20200101").unwrap();
         let error = sandbox.resume().await.unwrap_err();
-        assert!(matches!(error, EngineError::OtherRelease(_)), "{error:?}");
+        assert!(matches!(error, EngineError::Hibernation(HibernationError::OtherRelease(_))), "{error:?}");
         assert!(error.to_string().contains("gVisor release 20200101"), "{error}");
         std::fs::write(&release, own).unwrap();
         // The same bytes as at first.
@@ -281,7 +288,11 @@ async fn a_damaged_snapshot_is_not_used() {
             let whole = std::fs::read(&file).unwrap();
             std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
             let error = create().await.unwrap_err();
-            assert!(matches!(error, EngineError::WakeFailed(_)), "{}: {error:?}", file.display());
+            assert!(
+                matches!(error, EngineError::Hibernation(HibernationError::WakeFailed(_))),
+                "{}: {error:?}",
+                file.display()
+            );
             // Those that it does not depend on go on, and a rollback that fails can be repeated.
             sandbox.rollback(&snapshot.id).await.unwrap_err();
             std::fs::write(&file, whole).unwrap();
@@ -358,7 +369,7 @@ async fn containers_are_not_hibernated() {
         let id = rig.create().await.unwrap();
         let sandbox = rig.engine.sandbox("test", &id);
         let error = sandbox.pause_with(Processes::Stored).await.unwrap_err();
-        assert!(matches!(error, EngineError::CannotStoreProcesses { .. }), "{error:?}");
+        assert!(matches!(error, EngineError::Hibernation(HibernationError::NotStorable { .. })), "{error:?}");
         assert_eq!(status(rig, &id).await.state(), SandboxState::Running);
         sandbox.pause().await.unwrap();
         tokio::time::sleep(Duration::from_millis(500)).await;

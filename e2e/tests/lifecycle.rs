@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use api::{ExecuteRequest, Resources, SandboxConfig, SandboxId, SandboxState};
 use e2e::{Expected, PATIENCE, Rig, RigOptions, command, config, wait_for_resources, wait_until, with_rig};
-use engine::EngineError;
+use engine::{CapacityError, EngineError, ExecutionError, SandboxError};
 use rules::Capacity;
 
 async fn execute(rig: &Rig, id: &SandboxId, request: ExecuteRequest) -> api::ExecutionResult {
@@ -27,7 +27,9 @@ async fn wait_for_termination(rig: &Rig, id: &SandboxId) -> String {
     let begin = Instant::now();
     loop {
         match rig.engine.sandbox("test", id).status().await {
-            Err(EngineError::NotFound { terminated: Some((_, reason)) }) => return reason,
+            Err(EngineError::Sandbox(SandboxError::NotFound { terminated: Some((_, reason)) })) => {
+                return reason;
+            }
             Ok(_) => assert!(begin.elapsed() < PATIENCE, "{id} is not terminated"),
             Err(error) => panic!("{error:?}"),
         }
@@ -173,7 +175,7 @@ async fn three_commands_run_concurrently_and_the_next_is_refused_or_queued() {
         let Err(refused) = rig.engine.sandbox("test", &id).execute(command("true")).await else {
             panic!("a fourth command runs")
         };
-        assert!(matches!(refused, EngineError::TooManyExecutions(_)), "{refused:?}");
+        assert!(matches!(refused, EngineError::Execution(ExecutionError::TooMany(_))), "{refused:?}");
         drop(held);
         // The slots are freed when the executions are dropped.
         while rig.engine.sandbox("test", &id).execute(command("true")).await.is_err() {}
@@ -212,7 +214,10 @@ async fn a_paused_sandbox_does_not_run_and_a_command_resumes_it() {
 
         let refused = rig.engine.sandbox("test", &id).pause().await.unwrap_err();
         assert!(
-            matches!(refused, EngineError::Refused(rules::OperationRefusal::InvalidState { .. })),
+            matches!(
+                refused,
+                EngineError::Sandbox(SandboxError::Refused(rules::OperationRefusal::InvalidState { .. }))
+            ),
             "{refused:?}"
         );
         let asleep = ExecuteRequest { auto_resume: false, ..command("true") };
@@ -220,7 +225,10 @@ async fn a_paused_sandbox_does_not_run_and_a_command_resumes_it() {
             panic!("it was resumed")
         };
         assert!(
-            matches!(refused, EngineError::Refused(rules::OperationRefusal::InvalidState { .. })),
+            matches!(
+                refused,
+                EngineError::Sandbox(SandboxError::Refused(rules::OperationRefusal::InvalidState { .. }))
+            ),
             "{refused:?}"
         );
         assert_eq!(rig.state(&id).await.unwrap(), SandboxState::Paused);
@@ -230,7 +238,10 @@ async fn a_paused_sandbox_does_not_run_and_a_command_resumes_it() {
         while rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse::<u64>().unwrap() <= ticks {}
         let refused = rig.engine.sandbox("test", &id).resume().await.unwrap_err();
         assert!(
-            matches!(refused, EngineError::Refused(rules::OperationRefusal::InvalidState { .. })),
+            matches!(
+                refused,
+                EngineError::Sandbox(SandboxError::Refused(rules::OperationRefusal::InvalidState { .. }))
+            ),
             "{refused:?}"
         );
     })
@@ -297,7 +308,7 @@ async fn a_changed_timeout_survives_a_restart_and_pauses() {
     wait_for_state(&rig, &id, SandboxState::Paused).await;
     assert_eq!(rig.lifecycle_events(&id).await.unwrap().pop().unwrap().data["reason"], "timeout");
     let refused = rig.engine.sandbox("test", &id).execute(command("true")).await.err().unwrap();
-    assert!(matches!(refused, EngineError::Refused(_)), "{refused:?}");
+    assert!(matches!(refused, EngineError::Sandbox(SandboxError::Refused(_))), "{refused:?}");
     rig.engine.sandbox("test", &id).resume().await.unwrap();
     assert_eq!(rig.output(&id, "pgrep -xc sleep").await.unwrap(), "1\n");
     rig.engine.sandbox("test", &id).terminate("request").await.unwrap();
@@ -329,12 +340,18 @@ async fn a_terminated_sandbox_is_not_found_and_only_its_owner_sees_the_reason() 
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
         let stranger = rig.engine.sandbox("other", &id).status().await.unwrap_err();
-        assert!(matches!(stranger, EngineError::NotFound { terminated: None }), "{stranger:?}");
+        assert!(
+            matches!(stranger, EngineError::Sandbox(SandboxError::NotFound { terminated: None })),
+            "{stranger:?}"
+        );
         let stranger = rig.engine.sandbox("other", &id).terminate("request").await.unwrap_err();
-        assert!(matches!(stranger, EngineError::NotFound { terminated: None }), "{stranger:?}");
+        assert!(
+            matches!(stranger, EngineError::Sandbox(SandboxError::NotFound { terminated: None })),
+            "{stranger:?}"
+        );
         let ended = rig.engine.sandbox("test", &id).terminate("request").await.unwrap();
         let why = |error: EngineError| match error {
-            EngineError::NotFound { terminated } => terminated,
+            EngineError::Sandbox(SandboxError::NotFound { terminated }) => terminated,
             other => panic!("{other:?}"),
         };
         let expected = Some((ended.terminated_at, "request".to_owned()));
@@ -366,12 +383,12 @@ async fn creates_and_resumes_beyond_capacity_are_refused() {
     with_rig(tight, async |rig| {
         let (first, second) = (rig.create().await.unwrap(), rig.create().await.unwrap());
         let error = create_with(rig, config()).await.unwrap_err();
-        assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+        assert!(matches!(error, EngineError::Capacity(CapacityError::NoCapacity(_))), "{error:?}");
         // A paused sandbox frees its processors; its resume may be refused.
         rig.engine.sandbox("test", &first).pause().await.unwrap();
         let third = rig.create().await.unwrap();
         let error = rig.engine.sandbox("test", &first).resume().await.unwrap_err();
-        assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+        assert!(matches!(error, EngineError::Capacity(CapacityError::NoCapacity(_))), "{error:?}");
         rig.engine.sandbox("test", &third).terminate("request").await.unwrap();
         rig.engine.sandbox("test", &first).resume().await.unwrap();
         for id in [&first, &second] {
@@ -388,7 +405,7 @@ async fn creates_and_resumes_beyond_capacity_are_refused() {
         let large = Resources { disk_mb: 2 * 5120, cpu: 2, memory_mb: 2048 };
         create_with(rig, SandboxConfig { resources: large, ..config() }).await.unwrap();
         let error = create_with(rig, config()).await.unwrap_err();
-        assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+        assert!(matches!(error, EngineError::Capacity(CapacityError::NoCapacity(_))), "{error:?}");
     })
     .await;
 }

@@ -354,11 +354,11 @@ async fn a_damaged_disk_is_repaired_and_an_irreparable_one_refused() {
     assert_eq!(rig.recovered, Recovered { stopped: 2, ..Recovered::default() });
     assert_eq!(rig.output(&damaged, "cat marker").await.unwrap(), "kept\n");
     let error = rig.engine.sandbox("test", &ruined).resume().await.unwrap_err();
-    assert!(matches!(error, engine::EngineError::Backend(_)), "{error:?}");
+    assert!(matches!(error, engine::EngineError::Host(engine::HostError::Backend(_))), "{error:?}");
     let Err(error) = rig.engine.sandbox("test", &ruined).execute(command("true")).await else {
         panic!("a command ran without a file system")
     };
-    assert!(matches!(error, engine::EngineError::Backend(_)), "{error:?}");
+    assert!(matches!(error, engine::EngineError::Host(engine::HostError::Backend(_))), "{error:?}");
     // It stays paused and releases the reserved capacity.
     assert_eq!(rig.state(&ruined).await.unwrap(), SandboxState::Paused);
     assert_eq!(rig.engine.capacity().1.cpu, 2);

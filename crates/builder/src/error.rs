@@ -5,7 +5,7 @@ use std::io;
 use api::TemplateId;
 use base::TaskLost;
 use dockerfile::DockerfileError;
-use engine::EngineError;
+use engine::{DaemonError, EngineError};
 use store::StoreError;
 
 /// Why a request fails.
@@ -141,7 +141,7 @@ impl From<BuilderError> for Ended {
 impl From<EngineError> for Ended {
     fn from(error: EngineError) -> Self {
         match error {
-            EngineError::Stopping => Self::Stopping,
+            EngineError::Daemon(DaemonError::Stopping) => Self::Stopping,
             error if error.is_internal() => {
                 tracing::error!(%error, "a step of a build failed");
                 Self::Failed(BuildError::new("an internal error of the service"))

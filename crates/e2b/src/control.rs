@@ -198,11 +198,11 @@ impl Call<'_> {
 
     /// The response for an error of an operation on a sandbox.
     fn failed(&self, id: &SandboxId, error: engine::EngineError) -> E2bError {
-        use engine::EngineError::{NotFound, Refused};
         match error {
-            NotFound { .. } | Refused(rules::OperationRefusal::NotFound) => {
-                E2bError::no_sandbox(&id.compact())
-            }
+            engine::EngineError::Sandbox(
+                engine::SandboxError::NotFound { .. }
+                | engine::SandboxError::Refused(rules::OperationRefusal::NotFound),
+            ) => E2bError::no_sandbox(&id.compact()),
             error => self.api.services.error(error),
         }
     }

@@ -21,9 +21,8 @@ use store::{Batch, NewEvent, SandboxRecord, StoreError};
 use tokio::time::Instant;
 
 use crate::actor::{self, ActorContext, ActorInit};
-use crate::capacity::provision::ProvisionedSandbox;
-use crate::capacity::provision::ReservedSandbox;
-use crate::error::EngineError;
+use crate::capacity::provision::{ProvisionedSandbox, ReservedSandbox};
+use crate::error::{CapacityError, DaemonError, EngineError, HostError, SandboxError};
 use crate::host::{SETUP_TIMEOUT, guest_of_spec};
 use crate::link::LinkError;
 use crate::record::events;
@@ -97,7 +96,7 @@ impl Creation<'_> {
         let Services { provisioner, snapshots, .. } = self.services;
         match provisioner.reserve_with_eviction(self.account, resources).await {
             // The disks of ended forks count until they are removed.
-            Err(EngineError::Quota(refused))
+            Err(EngineError::Capacity(CapacityError::Quota(refused)))
                 if refused.quota == Quota::Disk && snapshots.wait_for_sweep(self.account).await =>
             {
                 provisioner.reserve_with_eviction(self.account, resources).await
@@ -108,15 +107,16 @@ impl Creation<'_> {
 
     /// Charges the account for a sandbox of the warm pool, like [`Self::reserve`].
     async fn claim(&self, sandbox: &mut ProvisionedSandbox, resources: Resources) -> Result<(), EngineError> {
-        match sandbox.reservation.claim(self.account, resources) {
-            Err(EngineError::Quota(refused))
+        let claimed = match sandbox.reservation.claim(self.account, resources) {
+            Err(CapacityError::Quota(refused))
                 if refused.quota == Quota::Disk
                     && self.services.snapshots.wait_for_sweep(self.account).await =>
             {
                 sandbox.reservation.claim(self.account, resources)
             }
             claimed => claimed,
-        }
+        };
+        Ok(claimed?)
     }
 
     fn take_from_pool(&self, config: &SandboxConfig, template: &Template) -> Option<ProvisionedSandbox> {
@@ -140,8 +140,12 @@ impl Creation<'_> {
             return Ok(ConfiguredSandbox(sandbox));
         };
         sandbox.reservation.unclaim();
-        let is_unchanged =
-            matches!(error, EngineError::NoCapacity(_) | EngineError::Quota(_) | EngineError::Shortage(_));
+        let is_unchanged = matches!(
+            error,
+            EngineError::Capacity(
+                CapacityError::NoCapacity(_) | CapacityError::Quota(_) | CapacityError::Shortage(_)
+            )
+        );
         let unused = if is_unchanged { self.services.warm_pool.put_back(sandbox) } else { Some(sandbox) };
         if let Some(sandbox) = unused {
             self.services.provisioner.discard(sandbox).await;
@@ -160,7 +164,7 @@ impl Creation<'_> {
         if sandbox.resources != wanted {
             while let Err(error) = sandbox.reservation.resize(wanted) {
                 if !(ledger.could_fit(wanted) && provisioner.evict_one_or_wait().await) {
-                    return Err(error);
+                    return Err(error.into());
                 }
             }
             sandbox.resources = wanted;
@@ -174,9 +178,10 @@ impl Creation<'_> {
         if config.workdir != DISK_WORKDIR || sandbox.template.is_snapshot() {
             let created = sandbox.agent.make_dirs(&[&config.workdir], SETUP_TIMEOUT).await;
             created.map_err(|error| match error {
-                LinkError::Refused { message, .. } => {
-                    EngineError::Workdir { path: config.workdir.clone(), reason: message }
-                }
+                LinkError::Refused { message, .. } => EngineError::Sandbox(SandboxError::Workdir {
+                    path: config.workdir.clone(),
+                    reason: message,
+                }),
                 error => error.into(),
             })?;
         }
@@ -301,20 +306,21 @@ pub fn new_record(
 fn is_refusal(error: &EngineError) -> bool {
     matches!(
         error,
-        EngineError::NoCapacity(_)
-            | EngineError::NoSlot(_)
-            | EngineError::Shortage(_)
-            | EngineError::Quota(_)
-            | EngineError::Stopping
-            | EngineError::NameTaken { .. }
-            | EngineError::Store(StoreError::AlreadyRecorded { .. })
+        EngineError::Capacity(
+            CapacityError::NoCapacity(_)
+                | CapacityError::NoSlot(_)
+                | CapacityError::Shortage(_)
+                | CapacityError::Quota(_)
+        ) | EngineError::Daemon(DaemonError::Stopping)
+            | EngineError::Sandbox(SandboxError::NameTaken { .. })
+            | EngineError::Host(HostError::Store(StoreError::AlreadyRecorded { .. }))
     )
 }
 
 /// What the owner may know of a failed start. The log has the details.
 fn failure_message(error: &EngineError) -> String {
     match error {
-        EngineError::Workdir { .. } => format!("could not be started: {error}"),
+        EngineError::Sandbox(SandboxError::Workdir { .. }) => format!("could not be started: {error}"),
         _ => "could not be started because of an internal error of the service".to_owned(),
     }
 }

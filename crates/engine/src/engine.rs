@@ -19,7 +19,7 @@ use crate::background::{network_refusals, pressure};
 use crate::capacity::host_watch::check_free;
 use crate::capacity::provision::warm_pool::PoolState;
 use crate::create;
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError, SnapshotError};
 use crate::object_store;
 use crate::record::idempotency::PendingIdempotencyRecord;
 use crate::record::status::{ResumeResult, Status};
@@ -27,10 +27,8 @@ use crate::registry::mailbox::ActorRequest;
 use crate::sandbox::SandboxHandle;
 use crate::services::settings::EngineSettings;
 use crate::services::{Parts, Services};
-use crate::snapshots::SnapshotUsage;
-use crate::snapshots::delete;
+use crate::snapshots::{SnapshotUsage, delete};
 use crate::template::Template;
-
 use metrics::MetricsSnapshot;
 use recover::{Recovered, recover};
 
@@ -81,11 +79,11 @@ impl Engine {
         idempotency: Option<PendingIdempotencyRecord>,
     ) -> Result<Status, EngineError> {
         if self.services.tasks.is_stopping() {
-            return Err(EngineError::Stopping);
+            return Err(DaemonError::Stopping.into());
         }
         let (services, account) = (Arc::clone(&self.services), account.to_owned());
         let create = async move { create::create(&services, &account, config, template, idempotency).await };
-        self.services.tasks.spawn(create).await.map_err(|_| EngineError::TaskLost)?
+        self.services.tasks.spawn(create).await.map_err(|_| DaemonError::TaskLost)?
     }
 
     /// Operations on a sandbox of an account. Each operation fails if the account has no such sandbox.
@@ -168,16 +166,16 @@ impl Engine {
         let rules = isolation.clone();
         let adopting = async move { object_store::adopt(&services, &account, &id, &rules).await };
         // Also if the caller stops waiting.
-        self.services.tasks.spawn(adopting).await.map_err(|_| EngineError::TaskLost)?
+        self.services.tasks.spawn(adopting).await.map_err(|_| DaemonError::TaskLost)?
     }
 
     /// Deletes a snapshot.
     pub async fn delete_snapshot(&self, account: &str, id: &SnapshotId) -> Result<TimeMs, EngineError> {
         let record = match self.services.snapshots.find(account, id) {
-            Err(EngineError::NoSuchSnapshot { .. }) => {
+            Err(EngineError::Snapshot(SnapshotError::NotFound { .. })) => {
                 // Says why, if there is such a snapshot.
                 object_store::find(&self.services, account, id).await?;
-                return Err(EngineError::SnapshotOfOtherHost { id: id.clone() });
+                return Err(SnapshotError::OfOtherHost { id: id.clone() }.into());
             }
             found => found?,
         };
@@ -186,7 +184,7 @@ impl Engine {
             delete::delete(&services.stamped_store, &services.snapshots, &record, ON_REQUEST).await
         };
         // Also if the caller stops waiting.
-        self.services.tasks.spawn(deleting).await.map_err(|_| EngineError::TaskLost)?
+        self.services.tasks.spawn(deleting).await.map_err(|_| DaemonError::TaskLost)?
     }
 
     /// What the snapshots of an account use, with all copies of disks that it has on this host.
@@ -210,7 +208,7 @@ impl Engine {
 
     /// Refuses work that writes to a file system of the host whose free space is almost used up.
     pub fn check_free_disk(&self, free_bytes: u64) -> Result<(), EngineError> {
-        check_free(&self.services.ledger, self.services.host_watch.as_ref(), free_bytes, 0)
+        Ok(check_free(&self.services.ledger, self.services.host_watch.as_ref(), free_bytes, 0)?)
     }
 
     /// Free bytes that other work has to leave on the file systems of the host.

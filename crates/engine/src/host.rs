@@ -9,7 +9,7 @@ use driver::{Driver, NetworkHook, Presence, SandboxSpec};
 use net::{Guest, Network};
 use store::SandboxRecord;
 
-use crate::error::EngineError;
+use crate::error::{AgentError, EngineError};
 use crate::link::{Agent, LinkError};
 use crate::record::clock::Clock;
 
@@ -56,7 +56,7 @@ impl Host {
         self.wake(spec).await.map_err(EngineError::of_wake)?;
         let agent = self.connect(&spec.id, detached_ops, BOOT_TIMEOUT).await.map_err(EngineError::of_wake)?;
         if !agent.adopt(&spec.id.host_name(), SETUP_TIMEOUT).await? {
-            return Err(EngineError::AgentTooOld);
+            return Err(AgentError::TooOld.into());
         }
         // Without a record nobody wakes it again.
         self.driver.discard_memory(&spec.id).await?;

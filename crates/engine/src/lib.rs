@@ -3,6 +3,27 @@
 //! [`Engine`] opens the engine and creates sandboxes; [`SandboxHandle`] has the operations on one sandbox. Each sandbox has an actor,
 //! the only task that changes it. Callers send requests to the actor and watch the status that it publishes. A record is committed
 //! before a caller sees its content. Each start of the engine recovers the sandboxes of the previous daemon.
+//!
+//! The modules, each of which uses only those above it:
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | `counters`, `tasks` | what is counted for metrics; the tasks of the engine |
+//! | `template` | what a sandbox begins with |
+//! | `link` | the connection to the agent of a sandbox |
+//! | `error` | the errors, by the part of the engine that they belong to |
+//! | `record` | stored and published records, events, ids and the clock |
+//! | `host` | the isolation backend and the network, used together |
+//! | `registry` | the sandboxes that have an actor: their names, and how an actor is asked |
+//! | `work` | commands and file operations in a sandbox |
+//! | `detached` | commands and processes that outlive their request |
+//! | `capacity` | what the host has for sandboxes: the ledger, provisioned sandboxes, the warm pool |
+//! | `snapshots` | taking, finding, sweeping and deleting snapshots |
+//! | `actor` | the task that changes a sandbox |
+//! | `background` | the tasks that look after the host and after what has expired |
+//! | `services` | how all these are wired, and the settings |
+//! | `create`, `object_store` | creates and forks; copies of snapshots and sandboxes elsewhere |
+//! | `sandbox`, `engine` | what callers see |
 
 mod actor;
 mod background;
@@ -40,7 +61,11 @@ pub use detached::{
 pub use engine::Engine;
 pub use engine::metrics::{MetricsSnapshot, SandboxCounts};
 pub use engine::recover::Recovered;
-pub use error::{EngineError, FileError, ProcessRefusal, Source, chain_text};
+pub use error::{
+    AgentError, CapacityError, CodeError, DaemonError, EngineError, ErrorClass, ExecutionEnd, ExecutionError,
+    FileError, HibernationError, HostError, ProcessError, ProcessRefusal, Retry, SandboxError, SnapshotError,
+    Source, chain_text,
+};
 pub use guest_proto::{
     Channel, FileErrorKind, FileKind, MAX_DIALS, MAX_FILE_OPS, MAX_WATCHES, RefusalKind, Tally as FileTally,
     TerminalSize, WatchEventKind,

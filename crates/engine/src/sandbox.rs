@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::actor::ON_REQUEST;
 use crate::background::resource_samples::ResourceSample;
 use crate::create::fork;
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError, SandboxError, SnapshotError};
 use crate::host::guest;
 use crate::link::Tunnel;
 use crate::object_store;
@@ -99,7 +99,7 @@ impl<'a> SandboxHandle<'a> {
         let hold = template.hold;
         if snapshot.sandbox != *self.id {
             let (id, sandbox) = (snapshot.id.clone(), snapshot.sandbox.clone());
-            return Err(EngineError::ForeignSnapshot { id, sandbox });
+            return Err(SnapshotError::Foreign { id, sandbox }.into());
         }
         let rolled_back = actor.request(|reply| ActorRequest::Rollback { snapshot, hold, reply }).await;
         self.explain_not_found(rolled_back).await
@@ -122,9 +122,9 @@ impl<'a> SandboxHandle<'a> {
         work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
     ) -> Result<T, EngineError> {
         if self.services.tasks.is_stopping() {
-            return Err(EngineError::Stopping);
+            return Err(DaemonError::Stopping.into());
         }
-        let done = self.services.tasks.spawn(work).await.map_err(|_| EngineError::TaskLost)?;
+        let done = self.services.tasks.spawn(work).await.map_err(|_| DaemonError::TaskLost)?;
         self.explain_not_found(done).await
     }
 
@@ -300,7 +300,7 @@ impl<'a> SandboxHandle<'a> {
     pub(crate) async fn actor(self) -> Result<ActorHandle, EngineError> {
         match self.services.registry.find(self.id) {
             Some(actor) if actor.status.borrow().record.account == self.account => Ok(actor),
-            Some(_) => Err(EngineError::NotFound { terminated: None }),
+            Some(_) => Err(EngineError::Sandbox(SandboxError::NotFound { terminated: None })),
             None => Err(self.not_found().await),
         }
     }
@@ -309,7 +309,7 @@ impl<'a> SandboxHandle<'a> {
     async fn not_found(self) -> EngineError {
         if self.services.tasks.is_stopping() {
             // A stopping engine has emptied its registry although the sandboxes keep running.
-            return EngineError::Stopping;
+            return EngineError::Daemon(DaemonError::Stopping);
         }
         let record = match self.services.stamped_store.store().get_for(self.account, self.id).await {
             Ok(record) => record,
@@ -318,15 +318,15 @@ impl<'a> SandboxHandle<'a> {
         let terminated = record
             .filter(|record| record.account == self.account)
             .and_then(|record| Some((record.terminated_at?, record.reason.unwrap_or_default())));
-        EngineError::NotFound { terminated }
+        EngineError::Sandbox(SandboxError::NotFound { terminated })
     }
 
     /// Adds when and why the sandbox ended to the error of a request during which it ended.
     pub(crate) async fn explain_not_found<T>(self, result: Result<T, EngineError>) -> Result<T, EngineError> {
         match result {
-            Err(EngineError::NotFound { .. } | EngineError::Refused(rules::OperationRefusal::NotFound)) => {
-                Err(self.not_found().await)
-            }
+            Err(EngineError::Sandbox(
+                SandboxError::NotFound { .. } | SandboxError::Refused(rules::OperationRefusal::NotFound),
+            )) => Err(self.not_found().await),
             result => result,
         }
     }

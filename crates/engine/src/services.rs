@@ -29,9 +29,8 @@ use crate::record::interruptions::Interruptions;
 use crate::record::stamped_store::StampedStore;
 use crate::registry::SandboxRegistry;
 use crate::services::settings::EngineSettings;
-use crate::snapshots::SnapshotCopies;
 use crate::snapshots::take::SnapshotServices;
-use crate::snapshots::{Copies, SnapshotRegistry, Sweeper};
+use crate::snapshots::{Copies, SnapshotCopies, SnapshotRegistry, Sweeper};
 use crate::tasks::Tasks;
 use crate::template::FindImage;
 

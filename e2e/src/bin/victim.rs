@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use api::SandboxId;
 use e2e::{Rig, RigOptions, command, escape, unescape};
-use engine::{EngineError, OutputEvent};
+use engine::{EngineError, OutputEvent, SandboxError};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -122,10 +122,12 @@ async fn serve(rig: &Rig, request: &str) -> Result<String> {
         }
         "state" => match rig.engine.sandbox("test", &id()?).status().await {
             Ok(status) => Ok(status.state().to_string()),
-            Err(EngineError::NotFound { terminated: Some((_, reason)) }) => {
+            Err(EngineError::Sandbox(SandboxError::NotFound { terminated: Some((_, reason)) })) => {
                 Ok(format!("terminated {reason}"))
             }
-            Err(EngineError::NotFound { terminated: None }) => Ok("unknown".to_owned()),
+            Err(EngineError::Sandbox(SandboxError::NotFound { terminated: None })) => {
+                Ok("unknown".to_owned())
+            }
             Err(error) => Err(error.into()),
         },
         "living" => {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use api::ExecuteRequest;
 use e2e::command;
-use engine::EngineError;
+use engine::{EngineError, ExecutionError};
 
 use crate::{agent_start_time, in_sandbox, run_for, wait_until};
 
@@ -70,7 +70,7 @@ async fn concurrent_commands_are_limited() {
             running.push(rig.engine.sandbox("test", id).execute(command("sleep 1000")).await.unwrap());
         }
         let refused = rig.engine.sandbox("test", id).execute(command("true")).await.err();
-        assert!(matches!(refused, Some(EngineError::TooManyExecutions(_))), "{refused:?}");
+        assert!(matches!(refused, Some(EngineError::Execution(ExecutionError::TooMany(_)))), "{refused:?}");
         // When a client disconnects, its command ends and frees its slot.
         running.pop();
         wait_until("a slot is free", async || rig.run(id, "true").await.is_ok()).await;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use api::{BuildEvent, SandboxId};
 use dockerfile::{Copy, Directory, PlanStep, Run, Work};
 use engine::{
-    Channel, Engine, EngineError, FileErrorKind, FileKind, FileOp, ProcessEnd, ProcessEvent, ProcessRequest,
-    SandboxHandle, Template as Image, UserFileOp,
+    Channel, DaemonError, Engine, EngineError, FileErrorKind, FileKind, FileOp, ProcessEnd, ProcessEvent,
+    ProcessRequest, SandboxError, SandboxHandle, Template as Image, UserFileOp,
 };
 use rules::LineSplitter;
 
@@ -54,7 +54,11 @@ impl<'a> StepSandbox<'a> {
     /// Terminates the sandbox. A failure is logged; the lifetime of the sandbox ends it later.
     pub async fn end(self) {
         match self.handle().terminate(STEP_ENDED).await {
-            Ok(_) | Err(EngineError::NotFound { .. } | EngineError::Stopping) => {}
+            Ok(_)
+            | Err(
+                EngineError::Sandbox(SandboxError::NotFound { .. })
+                | EngineError::Daemon(DaemonError::Stopping),
+            ) => {}
             Err(error) => {
                 tracing::warn!(sandbox = %self.id, %error, "cannot end the sandbox of a build step");
             }

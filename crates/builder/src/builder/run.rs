@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{EventKind, SandboxId, TemplateError, TemplateState};
 use base::blocking;
-use engine::{EngineError, WorkInProgress};
+use engine::{DaemonError, EngineError, WorkInProgress};
 use rules::{RepeatableWork, TimeMs};
 use serde_json::json;
 use store::{Batch, NewEvent};
@@ -182,7 +182,7 @@ impl BuildProgress for Builder {
 /// Why a build is not begun.
 fn not_begun(error: EngineError) -> Ended {
     match error {
-        EngineError::GaveUp(given_up) => {
+        EngineError::Daemon(DaemonError::GaveUp(given_up)) => {
             let message = format!(
                 "the service ended unexpectedly {} times while the build was at the same step; it is not begun again; \
                  change the step, or request the build again",
@@ -325,8 +325,8 @@ mod tests {
     fn a_build_that_ended_daemons_is_given_up_with_the_number() {
         let kind = RepeatableWork::TemplateBuild;
         let gave_up = GaveUp { kind, subject: "tpl".to_owned(), interruptions: 2 };
-        let error = build_error(not_begun(EngineError::GaveUp(gave_up))).unwrap();
+        let error = build_error(not_begun(EngineError::Daemon(DaemonError::GaveUp(gave_up)))).unwrap();
         assert!(error.message.contains("unexpectedly 2 times") && error.line.is_none(), "{error}");
-        assert_eq!(build_error(not_begun(EngineError::Stopping)), None);
+        assert_eq!(build_error(not_begun(EngineError::Daemon(DaemonError::Stopping))), None);
     }
 }

@@ -4,7 +4,7 @@ use api::{SandboxId, SandboxState};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use engine::{EngineError, Processes, TimeoutChange};
+use engine::{EngineError, Processes, SandboxError, TimeoutChange};
 use rules::OperationRefusal;
 use store::SandboxRecord;
 
@@ -25,7 +25,10 @@ pub async fn pause(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respon
     let body: body::Pause = call.read(body).await?;
     match call.sandbox(id).pause_with(processes(body.memory)).await {
         Ok(_) => Ok(view::empty(StatusCode::NO_CONTENT)),
-        Err(EngineError::Refused(OperationRefusal::InvalidState { state: SandboxState::Paused, .. })) => {
+        Err(EngineError::Sandbox(SandboxError::Refused(OperationRefusal::InvalidState {
+            state: SandboxState::Paused,
+            ..
+        }))) => {
             let message = format!("sandbox '{}' is paused already", id.compact());
             Err(E2bError::new(StatusCode::CONFLICT, message))
         }
@@ -83,9 +86,10 @@ async fn given_timeout(call: &Call<'_>, body: Body) -> Result<Option<u64>, E2bEr
 async fn wake(call: &Call<'_>, id: &SandboxId, processes: Processes) -> Result<bool, E2bError> {
     match call.sandbox(id).resume_with(processes).await {
         Ok(_) => Ok(true),
-        Err(EngineError::Refused(OperationRefusal::InvalidState {
-            state: SandboxState::Running, ..
-        })) => Ok(false),
+        Err(EngineError::Sandbox(SandboxError::Refused(OperationRefusal::InvalidState {
+            state: SandboxState::Running,
+            ..
+        }))) => Ok(false),
         Err(error) => Err(call.failed(id, error)),
     }
 }

@@ -4,7 +4,7 @@ use api::SandboxId;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use engine::{EngineError, TimeoutChange};
+use engine::{EngineError, HibernationError, TimeoutChange};
 use rules::{ForkRequest, IsolationRules};
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respons
     };
     let mut forked = call.sandbox(id).fork(request.clone(), None).await;
     // There are processes if that is possible.
-    if matches!(forked, Err(EngineError::CannotStoreProcesses { .. })) {
+    if matches!(forked, Err(EngineError::Hibernation(HibernationError::NotStorable { .. }))) {
         forked = call.sandbox(id).fork(ForkRequest { memory: false, ..request }, None).await;
     }
     let mut shown = Vec::new();

@@ -4,7 +4,7 @@ use api::{SnapshotBody, SnapshotId};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use engine::EngineError;
+use engine::{EngineError, HibernationError};
 use rules::{ConfigRules, SnapshotQuery, SnapshotRequest, snapshot_request};
 use serde_json::{Value, json};
 use store::SnapshotRecord;
@@ -34,7 +34,9 @@ pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Re
     let is_asked = memory.unwrap_or(true) && call.can_store_processes(id);
     let mut taken = call.sandbox(id).take_snapshot(with(is_asked), None).await;
     // By default there are processes if that is possible.
-    if memory.is_none() && matches!(taken, Err(EngineError::CannotStoreProcesses { .. })) {
+    if memory.is_none()
+        && matches!(taken, Err(EngineError::Hibernation(HibernationError::NotStorable { .. })))
+    {
         taken = call.sandbox(id).take_snapshot(with(false), None).await;
     }
     let record = taken.map_err(|error| call.failed(id, error))?;
@@ -64,7 +66,7 @@ pub async fn delete(call: &Call<'_>, name: &str) -> Result<Response, E2bError> {
     let id = named(call.api, &call.caller.account, name).ok_or_else(missing)?;
     match call.api.engine.delete_snapshot(&call.caller.account, &id).await {
         Ok(_) => Ok(view::empty(StatusCode::NO_CONTENT)),
-        Err(engine::EngineError::NoSuchSnapshot { .. }) => Err(missing()),
+        Err(engine::EngineError::Snapshot(engine::SnapshotError::NotFound { .. })) => Err(missing()),
         Err(error) => Err(call.api.services.error(error)),
     }
 }

@@ -3,7 +3,10 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use engine::{EngineError, FileError, FileErrorKind, ProcessRefusal};
+use engine::{
+    AgentError, CapacityError, DaemonError, EngineError, ExecutionError, FileError, FileErrorKind,
+    ProcessError, ProcessRefusal, SandboxError,
+};
 use serde_json::{Value, json};
 
 use super::connect::{CallKind, Code, RpcError, end_of_stream};
@@ -35,21 +38,25 @@ impl Failure {
     /// The failure of an engine call.
     pub fn of(error: EngineError) -> Self {
         let code = match &error {
-            EngineError::NotFound { .. } | EngineError::Refused(_) => return Self::NotRunning,
+            EngineError::Sandbox(SandboxError::NotFound { .. } | SandboxError::Refused(_)) => {
+                return Self::NotRunning;
+            }
             EngineError::File(_) => Code::Internal,
-            EngineError::NoSuchProcess { .. }
-            | EngineError::NoSuchExecution { .. }
-            | EngineError::ExecutionEnded { .. } => Code::NotFound,
-            EngineError::ProcessInvalid(_) => Code::InvalidArgument,
-            EngineError::ProcessRefused { refusal, .. } => of_refusal(*refusal),
-            EngineError::TooManyExecutions(_)
-            | EngineError::NeverStarted(_)
-            | EngineError::NoCapacity(_)
-            | EngineError::Quota(_)
-            | EngineError::AgentBusy { .. } => Code::ResourceExhausted,
-            EngineError::Shortage(_) | EngineError::Stopping => Code::Unavailable,
-            EngineError::NoStdin { .. } | EngineError::NoTerminal { .. } => Code::Internal,
-            EngineError::AgentTooOld => Code::FailedPrecondition,
+            EngineError::Process(ProcessError::NotFound { .. })
+            | EngineError::Execution(ExecutionError::NotFound { .. } | ExecutionError::Ended { .. }) => {
+                Code::NotFound
+            }
+            EngineError::Process(ProcessError::Invalid(_)) => Code::InvalidArgument,
+            EngineError::Process(ProcessError::Refused { refusal, .. }) => of_refusal(*refusal),
+            EngineError::Execution(ExecutionError::TooMany(_) | ExecutionError::NeverStarted(_))
+            | EngineError::Capacity(CapacityError::NoCapacity(_) | CapacityError::Quota(_))
+            | EngineError::Agent(AgentError::Busy { .. }) => Code::ResourceExhausted,
+            EngineError::Capacity(CapacityError::Shortage(_))
+            | EngineError::Daemon(DaemonError::Stopping) => Code::Unavailable,
+            EngineError::Execution(ExecutionError::NoStdin { .. } | ExecutionError::NoTerminal { .. }) => {
+                Code::Internal
+            }
+            EngineError::Agent(AgentError::TooOld) => Code::FailedPrecondition,
             _ => {
                 tracing::error!(%error, "a request to a sandbox failed");
                 return Self::new(Code::Internal, "internal error of the service");
@@ -175,7 +182,8 @@ mod tests {
         let refused = Failure::from(RpcError::refused(limit));
         let (call, file) = (refused.rpc_response(CallKind::Unary, "sb"), refused.http_response("sb"));
         assert_eq!((call.status().as_u16(), wait(&call), wait(&file)), (429, Some("41"), Some("41")));
-        let stopping = Failure::of(EngineError::Stopping).rpc_response(CallKind::Unary, "sb");
+        let stopping =
+            Failure::of(EngineError::Daemon(DaemonError::Stopping)).rpc_response(CallKind::Unary, "sb");
         assert_eq!((stopping.status().as_u16(), wait(&stopping)), (503, Some("1")));
         let other = Failure::new(Code::NotFound, "no such file").rpc_response(CallKind::Unary, "sb");
         assert_eq!(wait(&other), None);

@@ -110,7 +110,10 @@ pub async fn start(call: Call) -> Result<Response, Failure> {
     let started = target.sandbox().start_process(process).await.map_err(|error| {
         let is_cwd = matches!(
             &error,
-            engine::EngineError::ProcessRefused { refusal: engine::ProcessRefusal::CwdMissing, .. }
+            engine::EngineError::Process(engine::ProcessError::Refused {
+                refusal: engine::ProcessRefusal::CwdMissing,
+                ..
+            })
         );
         let failure =
             Failure::of(error).reworded(Code::Unauthenticated, || format!("invalid username: '{user}'"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::SandboxId;
 use axum::http::HeaderMap;
-use engine::{Engine, EngineError, SandboxHandle};
+use engine::{Engine, EngineError, SandboxError, SandboxHandle};
 use rules::Scope;
 
 use super::auth::{Grant, SentToken, TokenCheck, sent_token};
@@ -94,6 +94,6 @@ impl Target {
 
     /// False if the sandbox was terminated.
     pub async fn exists(&self) -> bool {
-        !matches!(self.sandbox().status().await, Err(EngineError::NotFound { .. }))
+        !matches!(self.sandbox().status().await, Err(EngineError::Sandbox(SandboxError::NotFound { .. })))
     }
 }

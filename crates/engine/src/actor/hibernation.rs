@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{Actor, ProcessState};
 use crate::capacity::ledger::QuotaCheck;
-use crate::error::EngineError;
+use crate::error::{EngineError, HibernationError, SandboxError};
 use crate::host::{BOOT_TIMEOUT, SETUP_TIMEOUT, guest};
 use crate::link::Agent;
 use crate::record::events;
@@ -112,7 +112,7 @@ impl Actor {
             None => "this host has no isolation that can".to_owned(),
         };
         let reason = format!("its isolation is '{isolation}'; {advice}");
-        Err(EngineError::CannotStoreProcesses { reason })
+        Err(EngineError::Hibernation(HibernationError::NotStorable { reason }))
     }
 
     async fn store_processes(&mut self) -> Result<(), EngineError> {
@@ -120,7 +120,7 @@ impl Actor {
         if self.context.host.has_read_only_disk(self.id()).await {
             // The disk lacks what the processes have written last, also once it is mounted again: they must not continue on it.
             self.timeouts.retry_hibernation(self.context.stamped_store.now());
-            return Err(EngineError::ReadOnlyDisk);
+            return Err(SandboxError::ReadOnlyDisk.into());
         }
         let driver = self.context.host.driver();
         let work = self.begin_work(RepeatableWork::Hibernation).await.map_err(EngineError::of_hibernation);

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::stop::DISK_WAS_READ_ONLY;
 use super::{Actor, ProcessState, timeouts};
 use crate::capacity::ledger::QuotaCheck;
-use crate::error::EngineError;
+use crate::error::{CapacityError, EngineError};
 use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT, guest};
 use crate::link::{Agent, LinkError};
 use crate::record::events;
@@ -145,8 +145,8 @@ impl Actor {
     pub(super) async fn raise_reservation(&mut self) -> Result<(), EngineError> {
         while let Err(error) = self.reservation.raise() {
             // Evicting warm sandboxes helps only if the host's capacity is what is missing.
-            if !matches!(error, EngineError::NoCapacity(_)) || !self.context.provisioner.evict_one().await {
-                return Err(error);
+            if !matches!(error, CapacityError::NoCapacity(_)) || !self.context.provisioner.evict_one().await {
+                return Err(error.into());
             }
         }
         Ok(())

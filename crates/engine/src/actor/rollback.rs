@@ -21,7 +21,7 @@ use store::SnapshotRecord;
 use super::{Actor, ProcessState, spec_of};
 use crate::capacity::ledger::QuotaCheck;
 use crate::detached::AgentAvailability;
-use crate::error::EngineError;
+use crate::error::{EngineError, ExecutionError};
 use crate::record::status::Status;
 use crate::snapshots::split_layers;
 
@@ -122,7 +122,7 @@ impl Actor {
         // Those of the old processes have ended. The agent has the same operation numbers for those of the snapshot.
         self.executions.set_agent(AgentAvailability::ProcessesGone);
         if !self.wait_for_executions().await {
-            return Err(EngineError::Log(std::io::ErrorKind::TimedOut.into()));
+            return Err(ExecutionError::Log(std::io::ErrorKind::TimedOut.into()).into());
         }
         self.context.detached.adopt_staged(self.id()).await?;
         self.publish_agent();

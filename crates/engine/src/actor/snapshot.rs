@@ -8,7 +8,7 @@ use driver::{DiskCopy, SnapshotScope};
 use rules::{Operation, decide};
 
 use super::{Actor, ProcessState};
-use crate::error::EngineError;
+use crate::error::{EngineError, HibernationError};
 use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT};
 use crate::link::{Agent, LinkError};
 use crate::registry::mailbox::CapturedDisk;
@@ -75,7 +75,7 @@ impl Actor {
         match &self.processes {
             ProcessState::Stopped => {
                 let reason = "they have ended".to_owned();
-                Err(EngineError::CannotStoreProcesses { reason })
+                Err(EngineError::Hibernation(HibernationError::NotStorable { reason }))
             }
             ProcessState::Hibernated => {
                 let frozen = copy.capture(SnapshotScope::Processes).await?;
@@ -119,7 +119,7 @@ impl Actor {
         let suspended = agent.suspend(SETUP_TIMEOUT).await.map_err(|error| match error {
             LinkError::TooOld => {
                 let reason = "an earlier version of the service has started it".to_owned();
-                EngineError::CannotStoreProcesses { reason }
+                EngineError::Hibernation(HibernationError::NotStorable { reason })
             }
             error => error.into(),
         })?;

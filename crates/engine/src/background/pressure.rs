@@ -27,7 +27,7 @@ use crate::capacity::host_watch::HostWatch;
 use crate::capacity::ledger::Ledger;
 use crate::capacity::provision::Provisioner;
 use crate::capacity::provision::warm_pool::WarmPool;
-use crate::error::EngineError;
+use crate::error::{EngineError, HostError, SandboxError};
 use crate::host::Host;
 use crate::record::events;
 use crate::record::stamped_store::StampedStore;
@@ -343,7 +343,9 @@ impl PauseContext<'_> {
             reply,
         });
         let attempt = match tokio::time::timeout(PAUSE_TIMEOUT, pausing).await {
-            Ok(Err(EngineError::HostExhausted { .. })) if unrecorded.contains_key(id) => return true,
+            Ok(Err(EngineError::Host(HostError::Exhausted { .. }))) if unrecorded.contains_key(id) => {
+                return true;
+            }
             Ok(attempt) => attempt,
             Err(_) => {
                 tracing::error!(%id, %account, free_mb, reserve_mb, "pausing a sandbox on an almost full disk timed out");
@@ -359,13 +361,13 @@ impl PauseContext<'_> {
             return false;
         };
         tracing::error!(%id, %account, %error, free_mb, reserve_mb, "could not pause a sandbox on an almost full disk");
-        matches!(error, EngineError::HostExhausted { .. })
+        matches!(error, EngineError::Host(HostError::Exhausted { .. }))
     }
 }
 
 /// Tells the owner and the operator that the disk of a sandbox has become read-only.
 fn report_read_only_disk(stamped_store: &StampedStore, actor: &ActorHandle) {
-    let message = EngineError::ReadOnlyDisk.to_string();
+    let message = EngineError::Sandbox(SandboxError::ReadOnlyDisk).to_string();
     let record = Arc::clone(&actor.status.borrow().record);
     tracing::warn!(id = %record.id, account = %record.account, "{message}");
     let (at, data) = (stamped_store.now(), json!({ "message": message }));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rules::Shortage;
 
 use super::ledger::Ledger;
-use crate::error::EngineError;
+use crate::error::CapacityError;
 
 const MB: u64 = 1 << 20;
 
@@ -93,7 +93,7 @@ impl fmt::Debug for HostWatch {
 }
 
 /// Refuses a copy of this size that would use the host's reserve of disk space.
-pub fn check_room(ledger: &Ledger, watch: Option<&HostWatch>, bytes: u64) -> Result<(), EngineError> {
+pub fn check_room(ledger: &Ledger, watch: Option<&HostWatch>, bytes: u64) -> Result<(), CapacityError> {
     let sampled = watch.map_or(u64::MAX, |watch| watch.disk().free_bytes);
     check_free(ledger, watch, sampled, bytes)
 }
@@ -104,7 +104,7 @@ pub fn check_free(
     watch: Option<&HostWatch>,
     free_bytes: u64,
     bytes: u64,
-) -> Result<(), EngineError> {
+) -> Result<(), CapacityError> {
     ledger.check_disk()?;
     let Some(disk) = watch.map(HostWatch::disk) else { return Ok(()) };
     let megabytes = |bytes: u64| bytes >> 20;

@@ -10,7 +10,7 @@ use api::Resources;
 use base::IgnorePoison;
 use rules::{AccountUsage, Capacity, Hold, QuotaExceeded, QuotaTable, Shortage, Usage};
 
-use crate::error::EngineError;
+use crate::error::CapacityError;
 
 /// Counts for the whole host.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Ledger {
         self: &Arc<Self>,
         resources: Resources,
         account: Option<&str>,
-    ) -> Result<Reservation, EngineError> {
+    ) -> Result<Reservation, CapacityError> {
         let mut state = self.state();
         // The quota is checked first, because evicting warm sandboxes does not help an account that is at its quota.
         let share = match account {
@@ -152,7 +152,7 @@ impl Ledger {
         state: &LedgerState,
         account: &str,
         resources: Resources,
-    ) -> Result<(Arc<str>, AccountUsage), EngineError> {
+    ) -> Result<(Arc<str>, AccountUsage), CapacityError> {
         let (account, used) = state.find(account);
         let usage = self.quotas.of(&account).admit(used, resources)?;
         Ok((account, usage))
@@ -185,13 +185,13 @@ impl Ledger {
         Reservation { ledger: Arc::clone(self), resources, hold, account }
     }
 
-    pub fn lease_slot(self: &Arc<Self>) -> Result<SlotLease, EngineError> {
+    pub fn lease_slot(self: &Arc<Self>) -> Result<SlotLease, CapacityError> {
         let mut state = self.state();
         let start = state.next;
         let free = (start..self.slots)
             .chain(0..start.min(self.slots))
             .find(|number| !state.leased_slots.contains(number));
-        let number = free.ok_or(EngineError::NoSlot(self.slots))?;
+        let number = free.ok_or(CapacityError::NoSlot(self.slots))?;
         state.leased_slots.insert(number);
         state.next = number + 1;
         Ok(SlotLease { ledger: Arc::clone(self), number })
@@ -281,7 +281,7 @@ impl Drop for RetainedBytes {
 
 impl Reservation {
     /// Charges a sandbox of the warm pool to the account that claims it, with the requested size.
-    pub fn claim(&mut self, account: &str, resources: Resources) -> Result<(), EngineError> {
+    pub fn claim(&mut self, account: &str, resources: Resources) -> Result<(), CapacityError> {
         if self.account.is_some() {
             return Ok(());
         }
@@ -313,7 +313,7 @@ impl Reservation {
 
     /// Raises the share of a sandbox that is about to run again. Fails if the host has no capacity or the account is
     /// at its quota.
-    pub fn raise(&mut self) -> Result<(), EngineError> {
+    pub fn raise(&mut self) -> Result<(), CapacityError> {
         let mut state = self.ledger.state();
         // Frozen processes already occupy their memory; a stopped sandbox starts new processes.
         match self.hold {
@@ -335,7 +335,7 @@ impl Reservation {
     }
 
     /// Changes the share to another size. Fails if the host has no capacity.
-    pub fn resize(&mut self, resources: Resources) -> Result<(), EngineError> {
+    pub fn resize(&mut self, resources: Resources) -> Result<(), CapacityError> {
         let mut state = self.ledger.state();
         let without = state.used.release(self.resources, self.hold);
         state.used = state.capacity.admit(without, resources)?;
@@ -410,9 +410,9 @@ mod tests {
         Arc::new(Ledger::new(WIDE, QuotaTable { default, ..QuotaTable::default() }, 100))
     }
 
-    fn refused_by<T: std::fmt::Debug>(result: Result<T, EngineError>) -> Quota {
+    fn refused_by<T: std::fmt::Debug>(result: Result<T, CapacityError>) -> Quota {
         match result {
-            Err(EngineError::Quota(refused)) => refused.quota,
+            Err(CapacityError::Quota(refused)) => refused.quota,
             other => panic!("{other:?} is not a refusal by a quota"),
         }
     }
@@ -422,7 +422,7 @@ mod tests {
         let ledger = ledger();
         let first = ledger.reserve(SIZE, Some("acme")).unwrap();
         let second = ledger.reserve(SIZE, None).unwrap();
-        assert!(matches!(ledger.reserve(SIZE, None), Err(EngineError::NoCapacity(_))));
+        assert!(matches!(ledger.reserve(SIZE, None), Err(CapacityError::NoCapacity(_))));
         drop(first);
         ledger.reserve(SIZE, None).unwrap();
         drop(second);
@@ -450,7 +450,7 @@ mod tests {
         drop(first);
         let leases: Vec<_> = (0..3).map(|_| ledger.lease_slot().unwrap()).collect();
         assert_eq!(leases.iter().map(|lease| lease.number).collect::<Vec<_>>(), [1, 2, 0]);
-        assert!(matches!(ledger.lease_slot(), Err(EngineError::NoSlot(3))));
+        assert!(matches!(ledger.lease_slot(), Err(CapacityError::NoSlot(3))));
     }
 
     #[test]
@@ -493,7 +493,7 @@ mod tests {
         // Without quotas there is nothing left.
         let ledger = Arc::new(Ledger::new(host, QuotaTable::default(), 100));
         let _all: Vec<_> = (0..6).map(|_| ledger.reserve(SIZE, Some("greedy")).unwrap()).collect();
-        assert!(matches!(ledger.reserve(SIZE, Some("other")), Err(EngineError::NoCapacity(_))));
+        assert!(matches!(ledger.reserve(SIZE, Some("other")), Err(CapacityError::NoCapacity(_))));
     }
 
     #[test]
@@ -571,12 +571,12 @@ mod tests {
         let mut stopped = ledger.adopt(SIZE, Hold::Stopped, "acme");
         let disk = Shortage::Disk { free_mb: 10, needed_mb: 150 };
         ledger.set_shortages(Some(disk), None);
-        assert!(matches!(ledger.reserve(SIZE, None), Err(EngineError::Shortage(_))));
-        assert!(matches!(paused.raise(), Err(EngineError::Shortage(_))));
+        assert!(matches!(ledger.reserve(SIZE, None), Err(CapacityError::Shortage(_))));
+        assert!(matches!(paused.raise(), Err(CapacityError::Shortage(_))));
         assert_eq!(ledger.check_disk(), Err(disk));
         ledger.set_shortages(None, Some(Shortage::Memory { available_mb: 10, reserve_mb: 100 }));
-        assert!(matches!(ledger.reserve(SIZE, None), Err(EngineError::Shortage(_))));
-        assert!(matches!(stopped.raise(), Err(EngineError::Shortage(_))));
+        assert!(matches!(ledger.reserve(SIZE, None), Err(CapacityError::Shortage(_))));
+        assert!(matches!(stopped.raise(), Err(CapacityError::Shortage(_))));
         // A frozen sandbox already occupies its memory.
         paused.raise().unwrap();
         ledger.set_shortages(None, None);
@@ -589,7 +589,7 @@ mod tests {
         let ledger = with_quotas(Quotas::default());
         ledger.set_disk(5120, 2.0);
         let _both = [ledger.reserve(SIZE, None).unwrap(), ledger.reserve(SIZE, None).unwrap()];
-        assert!(matches!(ledger.reserve(SIZE, None), Err(EngineError::NoCapacity(_))));
+        assert!(matches!(ledger.reserve(SIZE, None), Err(CapacityError::NoCapacity(_))));
         assert_eq!(ledger.capacity(), Capacity { disk_mb: 10_240, ..WIDE });
     }
 }

@@ -15,7 +15,7 @@ use driver::{Limits, SandboxSpec};
 use crate::capacity::ledger::{Ledger, Reservation, SlotLease};
 use crate::capacity::provision::warm_pool::WarmPool;
 use crate::detached::ExecutionRegistry;
-use crate::error::EngineError;
+use crate::error::{CapacityError, DaemonError, EngineError};
 use crate::host::{Host, guest_of_spec};
 use crate::link::Agent;
 use crate::record::ids::new_sandbox_id;
@@ -96,7 +96,7 @@ impl Provisioner {
     ) -> Result<ReservedSandbox, EngineError> {
         loop {
             match self.reserve(resources, Some(account)) {
-                Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_))
+                Err(EngineError::Capacity(CapacityError::NoCapacity(_) | CapacityError::NoSlot(_)))
                     if self.ledger.could_fit(resources) && self.evict_one_or_wait().await => {}
                 reserved => return reserved,
             }
@@ -105,7 +105,7 @@ impl Provisioner {
 
     fn reserve(&self, resources: Resources, account: Option<&str>) -> Result<ReservedSandbox, EngineError> {
         if self.tasks.is_stopping() {
-            return Err(EngineError::Stopping);
+            return Err(DaemonError::Stopping.into());
         }
         let reservation = self.ledger.reserve(resources, account)?;
         let slot = self.ledger.lease_slot()?;

@@ -14,7 +14,7 @@ use store::{Batch, SandboxRecord};
 use crate::capacity::ledger::QuotaCheck;
 use crate::capacity::provision::ReservedSandbox;
 use crate::create::{ConfiguredSandbox, Creation, new_record, start_actor, with_created};
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError};
 use crate::record::events;
 use crate::record::idempotency::PendingIdempotencyRecord;
 use crate::record::status::Status;
@@ -83,7 +83,7 @@ impl Fork<'_> {
             Some(failed) => {
                 let error = results.swap_remove(failed);
                 self.discard(results.into_iter().flatten().collect()).await;
-                Err(error.err().unwrap_or(EngineError::TaskLost))
+                Err(error.err().unwrap_or(EngineError::Daemon(DaemonError::TaskLost)))
             }
         }
     }

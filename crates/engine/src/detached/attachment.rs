@@ -7,7 +7,7 @@ use guest_proto::TerminalSize;
 
 use super::reader::OutputReader;
 use crate::detached::execution::{DetachedExecution, WriterCommand};
-use crate::error::EngineError;
+use crate::error::{EngineError, ExecutionError};
 use crate::link::{DetachedInput, LinkError};
 use crate::registry::mailbox::Permit;
 
@@ -72,7 +72,7 @@ impl Input {
 
     pub async fn resize(&self, size: TerminalSize) -> Result<(), EngineError> {
         if !self.is_terminal() {
-            return Err(EngineError::NoTerminal { id: self.execution.record.id.clone() });
+            return Err(ExecutionError::NoTerminal { id: self.execution.record.id.clone() }.into());
         }
         self.execution.command(|done| WriterCommand::Resize(size, done)).await
     }
@@ -93,7 +93,7 @@ impl Input {
                 self.execution.is_killed.send_replace(true);
                 input.killer().kill();
             }
-            Err(EngineError::ExecutionEnded { .. }) => return Ok(()),
+            Err(EngineError::Execution(ExecutionError::Ended { .. })) => return Ok(()),
             Err(error) => return Err(error),
         }
         let mut progress = self.execution.progress.subscribe();
@@ -109,7 +109,7 @@ impl Input {
             return Err(self.execution.ended_error());
         }
         if !self.execution.status().open_stdin {
-            return Err(EngineError::NoStdin { id: self.execution.record.id.clone() });
+            return Err(ExecutionError::NoStdin { id: self.execution.record.id.clone() }.into());
         }
         Ok(())
     }

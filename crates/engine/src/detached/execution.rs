@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::log::{Log, LogState, Segment, needed_from};
 use super::record::{End, Record};
 use crate::detached::status::{ExecutionState, ExecutionStatus};
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError, ExecutionEnd, ExecutionError};
 use crate::link::DetachedInput;
 use guest_proto::TerminalSize;
 
@@ -165,9 +165,11 @@ impl DetachedExecution {
     /// The error for requests after the end of the execution.
     pub fn ended_error(&self) -> EngineError {
         let status = self.status();
+        let ended = |end| ExecutionError::Ended { id: status.id, end }.into();
         match status.state {
-            ExecutionState::Running => EngineError::Stopping,
-            state => EngineError::ExecutionEnded { id: status.id, state },
+            ExecutionState::Running => EngineError::Daemon(DaemonError::Stopping),
+            ExecutionState::Exited => ended(ExecutionEnd::Exited),
+            ExecutionState::Lost => ended(ExecutionEnd::Lost),
         }
     }
 }

@@ -13,7 +13,7 @@ use guest_proto::{Channel, TerminalSize};
 
 use crate::detached::status::{DetachedRequest, ProcessArgs};
 use crate::detached::{DetachedExecution, End, ExecutionId, OutputEvent, OutputReader};
-use crate::error::EngineError;
+use crate::error::{EngineError, ProcessError};
 
 /// Most bytes in one argument, and in one `NAME=value`.
 pub const MAX_ARG_BYTES: usize = guest_proto::MAX_STRING;
@@ -103,7 +103,7 @@ pub enum ProcessEvent {
 
 impl ProcessRequest {
     /// Checks the limits, and makes a request for a detached execution.
-    pub(crate) fn into_detached(self) -> Result<DetachedRequest, EngineError> {
+    pub(crate) fn into_detached(self) -> Result<DetachedRequest, ProcessError> {
         self.check()?;
         let command: String = self.argv.join(" ").chars().take(SHOWN_COMMAND).collect();
         Ok(DetachedRequest {
@@ -122,8 +122,8 @@ impl ProcessRequest {
         })
     }
 
-    fn check(&self) -> Result<(), EngineError> {
-        let invalid = |message| Err(EngineError::ProcessInvalid(message));
+    fn check(&self) -> Result<(), ProcessError> {
+        let invalid = |message| Err(ProcessError::Invalid(message));
         if self.argv.first().is_none_or(String::is_empty) {
             return invalid("the process has no program");
         }

@@ -19,7 +19,7 @@ use crate::detached::back_pressure::AttachedReader;
 use crate::detached::execution::{DetachedExecution, Progress};
 use crate::detached::log::cursor::{Cursor, LogPiece, first_segment};
 use crate::detached::status::ExecutionStatus;
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError};
 
 /// An item of the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl OutputReader {
             tokio::select! {
                 // Cannot fail: this reader holds the execution.
                 _ = self.progress.changed() => {}
-                () = self.stopping.cancelled() => return Err(EngineError::Stopping),
+                () = self.stopping.cancelled() => return Err(DaemonError::Stopping.into()),
             }
         }
     }
@@ -132,7 +132,7 @@ impl OutputReader {
     /// Waits for the piece that is being read.
     async fn read(&mut self) -> Result<(), EngineError> {
         let CursorState::Reading(reading) = &mut self.cursor else { return Ok(()) };
-        let (cursor, found) = reading.await.map_err(|_| EngineError::TaskLost)?;
+        let (cursor, found) = reading.await.map_err(|_| DaemonError::TaskLost)?;
         match found {
             Ok(found) => {
                 self.cursor = CursorState::Idle(cursor);
@@ -153,7 +153,7 @@ impl OutputReader {
                 self.cursor = CursorState::Idle(cursor);
                 tokio::select! {
                     _ = self.progress.changed() => Ok(()),
-                    () = self.stopping.cancelled() => Err(EngineError::Stopping),
+                    () = self.stopping.cancelled() => Err(EngineError::Daemon(DaemonError::Stopping)),
                 }
             }
             Err(error) => Err(error.into()),

@@ -24,7 +24,7 @@ use super::execution::{DetachedExecution, WriterInbox};
 use super::log::Log;
 use super::record::Record;
 use crate::detached::status::{ExecutionId, ExecutionStatus};
-use crate::error::EngineError;
+use crate::error::{EngineError, ExecutionError};
 use crate::host::Host;
 use crate::link::Agent;
 use crate::record::stamped_store::StampedStore;
@@ -283,7 +283,10 @@ impl SandboxExecutions {
     }
 
     pub fn find(&self, id: &ExecutionId) -> Result<Arc<DetachedExecution>, EngineError> {
-        self.list().get(id).cloned().ok_or_else(|| EngineError::NoSuchExecution { id: id.clone() })
+        self.list()
+            .get(id)
+            .cloned()
+            .ok_or_else(|| EngineError::Execution(ExecutionError::NotFound { id: id.clone() }))
     }
 
     /// The newest process that fits.

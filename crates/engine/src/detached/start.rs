@@ -26,7 +26,7 @@ use super::log_writer::LogWriter;
 use super::record::{End, ProcessRecord, Record};
 use super::registry::{ExecutionRegistry, RecoveredExecution, SandboxExecutions, remove_tree};
 use crate::detached::status::{DetachedRequest, ExecutionStatus};
-use crate::error::EngineError;
+use crate::error::{EngineError, ProcessError, SandboxError};
 use crate::link::{DetachedCommand, LinkError};
 use crate::record::ids::new_execution_id;
 use crate::record::status::Status;
@@ -94,7 +94,7 @@ impl ExecutionRegistry {
                 if request.process.is_some() && is_start_failure(kind) =>
             {
                 remove_in_background(new.dir).await;
-                Err(EngineError::ProcessRefused { refusal: kind.into(), message })
+                Err(EngineError::Process(ProcessError::Refused { refusal: kind.into(), message }))
             }
             Err(LinkError::Refused { kind, message }) if is_start_failure(kind) => {
                 let new = write_refusal(&executions, new, message).await?;
@@ -107,7 +107,11 @@ impl ExecutionRegistry {
                 // If the sandbox was terminated, its executions were removed before this directory was created.
                 let dir = if is_terminated { executions.dir.clone() } else { new.dir };
                 remove_in_background(dir).await;
-                Err(if is_terminated { EngineError::NotFound { terminated: None } } else { error.into() })
+                Err(if is_terminated {
+                    EngineError::Sandbox(SandboxError::NotFound { terminated: None })
+                } else {
+                    error.into()
+                })
             }
         }
     }

@@ -10,7 +10,7 @@ use rules::{AutoResume, Operation, PortRefusal};
 use store::ExposedPort;
 
 use super::Engine;
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError};
 use crate::link::Tunnel;
 use crate::record::exposure::{Exposure, find_port};
 use crate::registry::mailbox::{ActorRequest, Permit};
@@ -24,7 +24,7 @@ impl Engine {
             // A stopping engine has emptied its registry although the sandboxes keep running.
             let is_stopping = self.services.tasks.is_stopping();
             return Err(if is_stopping {
-                EngineError::Stopping
+                EngineError::Daemon(DaemonError::Stopping)
             } else {
                 PortRefusal::NotExposed { port }.into()
             });

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 use crate::actor::{self, ActorInit, PROCESSES_LOST};
 use crate::capacity::ledger::QuotaCheck;
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError};
 use crate::host::{Host, guest};
 use crate::object_store;
 use crate::record::events;
@@ -138,7 +138,7 @@ async fn remove_orphans(services: &Services, orphans: Vec<SandboxId>) -> Result<
                 remove_orphan(services, id).await;
                 work.end().await;
             }
-            Err(EngineError::GaveUp(_)) => {
+            Err(EngineError::Daemon(DaemonError::GaveUp(_))) => {
                 log_failure(id, services.host.driver().kill(id).await);
                 count_orphan(services, id).await;
             }
@@ -182,7 +182,9 @@ async fn adopt_all(
                 recovered.count(&adopt(services, replaced, record, work).await?);
                 interruptions.wait_for_end(kind, id.as_str(), until).await;
             }
-            Err(EngineError::GaveUp(_)) => recovered.count(&give_up(services, record).await?),
+            Err(EngineError::Daemon(DaemonError::GaveUp(_))) => {
+                recovered.count(&give_up(services, record).await?)
+            }
             Err(error) => return Err(error),
         }
     }

@@ -18,7 +18,7 @@ use store::Batch;
 use super::fetch::{Fetch, document};
 use crate::capacity::provision::ProvisionedSandbox;
 use crate::create::{Creation, new_record, start_actor};
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError, SandboxError, SnapshotError};
 use crate::record::events;
 use crate::record::interruptions::Affected;
 use crate::record::status::{ResumeResult, Status};
@@ -36,7 +36,7 @@ pub async fn adopt(
     id: &SandboxId,
     isolation: &IsolationRules,
 ) -> Result<ResumeResult, EngineError> {
-    let unknown = || EngineError::NotFound { terminated: None };
+    let unknown = || EngineError::Sandbox(SandboxError::NotFound { terminated: None });
     let Some(copies) = &services.copies else { return Err(unknown()) };
     let transfer = copies.adoption(id);
     let _one = transfer.lock().await;
@@ -72,7 +72,7 @@ fn check_isolation(
     let minimum = images.iter().map(|image| rules.minimum(image)).max().unwrap_or_default();
     let isolation = document.config().isolation;
     if isolation < minimum {
-        return Err(EngineError::WeakIsolation { isolation, minimum });
+        return Err(SnapshotError::WeakIsolation { isolation, minimum }.into());
     }
     Ok(())
 }
@@ -90,9 +90,9 @@ impl Adoption<'_> {
     async fn run(&self) -> Result<ResumeResult, EngineError> {
         let Self { services, copies, id, manifest, .. } = self;
         let fetched = services.tasks.until_stopped(self.fetch()).await;
-        let template = fetched.ok_or(EngineError::Stopping)??;
+        let template = fetched.ok_or(DaemonError::Stopping)??;
         if !copies.archive.adopt(&manifest.host, id.as_str()).await? {
-            return Err(EngineError::AdoptedElsewhere);
+            return Err(SnapshotError::AdoptedElsewhere.into());
         }
         let adopted = self.start(template).await;
         if adopted.is_err()
@@ -107,7 +107,9 @@ impl Adoption<'_> {
         let Services { snapshots, host, .. } = &**self.services;
         let (image, digest) = self.document.image();
         let Some(layers) = self.copies.image_layers(digest) else {
-            return Err(EngineError::OtherImage { image: image.to_owned(), digest: digest.to_owned() });
+            return Err(
+                SnapshotError::OtherImage { image: image.to_owned(), digest: digest.to_owned() }.into()
+            );
         };
         let copy = Arc::new(self.document.copy(self.account, host.driver(), layers));
         let template = snapshots.template_of(&copy);

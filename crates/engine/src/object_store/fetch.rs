@@ -14,7 +14,7 @@ use store::SnapshotRecord;
 
 use crate::capacity::host_watch::check_room;
 use crate::capacity::ledger::QuotaCheck;
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError, SnapshotError};
 use crate::record::interruptions::Affected;
 use crate::services::Services;
 use crate::snapshots::{Copies, Document, PendingShare, SnapshotKind, snapshot_ids};
@@ -40,7 +40,9 @@ pub async fn find(
     id: &SnapshotId,
 ) -> Result<Arc<SnapshotRecord>, EngineError> {
     match (services.snapshots.find(account, id), &services.copies) {
-        (Err(EngineError::NoSuchSnapshot { .. }), Some(copies)) if !services.snapshots.contains(id) => {
+        (Err(EngineError::Snapshot(SnapshotError::NotFound { .. })), Some(copies))
+            if !services.snapshots.contains(id) =>
+        {
             find_elsewhere(services, copies, account, id).await.map(Arc::new)
         }
         (found, _) => found,
@@ -53,7 +55,7 @@ async fn find_elsewhere(
     account: &str,
     id: &SnapshotId,
 ) -> Result<SnapshotRecord, EngineError> {
-    let unknown = || EngineError::NoSuchSnapshot { id: id.clone() };
+    let unknown = || EngineError::Snapshot(SnapshotError::NotFound { id: id.clone() });
     let manifest = copies.archive.manifest(id.as_str()).await?.ok_or_else(unknown)?;
     // One of this host without a record was deleted, and its copy is about to be.
     if manifest.account != account || copies.archive.is_own(&manifest) {
@@ -76,7 +78,7 @@ pub async fn template(
     let record = find(services, account, id).await?;
     if !services.snapshots.contains(id) && copies.image_layers(&record.image_digest).is_none() {
         let (image, digest) = (record.image.clone(), record.image_digest.clone());
-        return Err(EngineError::OtherImage { image, digest });
+        return Err(SnapshotError::OtherImage { image, digest }.into());
     }
     let template = services.snapshots.template_of(&record);
     let ids = snapshot_ids(&record.layers);
@@ -92,10 +94,13 @@ pub async fn template(
     if !fetch.is_complete().await? {
         // It goes on if the caller stops waiting.
         let tasks = services.tasks.clone();
-        let run = async move { tasks.until_stopped(fetch.run()).await.unwrap_or(Err(EngineError::Stopping)) };
+        let run = async move {
+            tasks.until_stopped(fetch.run()).await.unwrap_or(Err(EngineError::Daemon(DaemonError::Stopping)))
+        };
         let fetched = tokio::time::timeout(WAIT, services.tasks.spawn(run)).await;
-        let fetched = fetched.map_err(|_| EngineError::SnapshotArriving { id: id.clone() })?;
-        fetched.map_err(|_| EngineError::TaskLost)??;
+        let fetched =
+            fetched.map_err(|_| EngineError::Snapshot(SnapshotError::Arriving { id: id.clone() }))?;
+        fetched.map_err(|_| DaemonError::TaskLost)??;
     }
     drop(hold);
     Ok((template, record))

@@ -13,8 +13,7 @@ use super::upload::Worker;
 use crate::capacity::ledger::QuotaCheck;
 use crate::error::EngineError;
 use crate::registry::mailbox::ActorRequest;
-use crate::snapshots::SandboxDocument;
-use crate::snapshots::take;
+use crate::snapshots::{SandboxDocument, take};
 
 /// The reason of the termination of a sandbox that another host has adopted.
 const ADOPTED: &str = "adopted";

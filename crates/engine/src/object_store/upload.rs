@@ -12,7 +12,7 @@ use serde_json::json;
 use store::{Batch, SandboxRecord, SnapshotRecord};
 
 use super::fetch::{executions_part, processes_part};
-use crate::error::{EngineError, chain_text};
+use crate::error::{DaemonError, EngineError, SnapshotError, chain_text};
 use crate::record::events;
 use crate::record::interruptions::Affected;
 use crate::services::Services;
@@ -205,7 +205,7 @@ impl Worker {
             self.services.interruptions.begin(RepeatableWork::Upload, upload.id(), Some(upload.affected()));
         let work = match work.await {
             Ok(work) => work,
-            Err(EngineError::GaveUp(_)) => return None,
+            Err(EngineError::Daemon(DaemonError::GaveUp(_))) => return None,
             Err(error) => return Some(Err(error)),
         };
         let uploaded = match upload {
@@ -224,7 +224,7 @@ impl Worker {
                 work.end().await;
                 Ok(removed?)
             }
-            Err(EngineError::GaveUp(_)) => Ok(()),
+            Err(EngineError::Daemon(DaemonError::GaveUp(_))) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -239,8 +239,10 @@ impl Worker {
     /// Logs a failure on this host, which the next round retries. Fails if the object store failed.
     fn log_local_failure(&self, id: &str, uploaded: Result<(), EngineError>) -> Result<(), EngineError> {
         match uploaded {
-            Ok(()) | Err(EngineError::Archive(ArchiveError::Unwanted)) => {}
-            Err(EngineError::Archive(error)) if error.is_transient() => return Err(error.into()),
+            Ok(()) | Err(EngineError::Snapshot(SnapshotError::Archive(ArchiveError::Unwanted))) => {}
+            Err(EngineError::Snapshot(SnapshotError::Archive(error))) if error.is_transient() => {
+                return Err(error.into());
+            }
             Err(error) => {
                 self.services.counters.snapshot_uploads_failed.add(1);
                 tracing::error!(id, error = chain_text(&error), "could not copy to the object store");

@@ -10,7 +10,7 @@ use store::{ExposedPort, SandboxRecord, SnapshotRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::counters::GaugeGuard;
-use crate::error::EngineError;
+use crate::error::{EngineError, SandboxError};
 use crate::link::Agent;
 use crate::record::status::{PauseResult, ResumeResult, Status, TerminateResult};
 use crate::template::hold::SnapshotHold;
@@ -191,7 +191,7 @@ impl ActorHandle {
     /// Sends a request and waits for the reply. The actor carries out the request even if the caller stops waiting.
     pub async fn request<T>(&self, request: impl FnOnce(Reply<T>) -> ActorRequest) -> Result<T, EngineError> {
         let (reply, answer) = oneshot::channel();
-        let ended = || EngineError::NotFound { terminated: None };
+        let ended = || EngineError::Sandbox(SandboxError::NotFound { terminated: None });
         self.requests.send(request(reply)).await.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
     }

@@ -12,7 +12,7 @@ use api::SandboxId;
 use base::IgnorePoison;
 use store::SandboxRecord;
 
-use crate::error::EngineError;
+use crate::error::SandboxError;
 
 #[derive(Default)]
 pub struct SandboxNames {
@@ -67,7 +67,7 @@ impl SandboxNames {
         &self,
         account: &str,
         name: Option<&str>,
-    ) -> Result<Option<NameReservation<'_>>, EngineError> {
+    ) -> Result<Option<NameReservation<'_>>, SandboxError> {
         let Some(name) = name else { return Ok(None) };
         let mut accounts = self.lock();
         let number = accounts.next;
@@ -81,7 +81,7 @@ impl SandboxNames {
                     Holder::Sandbox(id) => Some(id.clone()),
                     Holder::Creation(_) => None,
                 };
-                return Err(EngineError::NameTaken { name: name.to_owned(), holder });
+                return Err(SandboxError::NameTaken { name: name.to_owned(), holder });
             }
         }
         Ok(Some(NameReservation { names: self, account: account.to_owned(), name: name.to_owned(), number }))
@@ -126,7 +126,7 @@ mod tests {
 
     fn taken(names: &SandboxNames, account: &str, name: &str) -> Option<SandboxId> {
         match names.reserve(account, Some(name)) {
-            Err(EngineError::NameTaken { holder, .. }) => holder,
+            Err(SandboxError::NameTaken { holder, .. }) => holder,
             Err(error) => panic!("{error}"),
             Ok(_) => panic!("the name is free"),
         }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::create::DEFAULT_USER;
-use crate::error::EngineError;
+use crate::error::{CodeError, EngineError};
 use crate::link::{CommandEvent, LinkError, Tunnel};
 use crate::record::events::ExecEvents;
 use crate::record::status::Status;
@@ -94,7 +94,7 @@ impl SandboxHandle<'_> {
 async fn connect(admission: Admission) -> Result<CodeConnection, EngineError> {
     let tunnel = dial(&admission).await?.map_err(|error| match error {
         LinkError::Refused { kind: RefusalKind::Connect, message } => {
-            EngineError::InterpreterFailed { reason: message }
+            EngineError::Code(CodeError::InterpreterFailed { reason: message })
         }
         error => error.into(),
     })?;
@@ -128,7 +128,7 @@ async fn start(admission: &Admission) -> Result<(), EngineError> {
     let mut command = match timeout.answer(exec).await {
         Ok(command) => command,
         Err(LinkError::Refused { message, .. }) => {
-            return Err(EngineError::InterpreterFailed { reason: message });
+            return Err(CodeError::InterpreterFailed { reason: message }.into());
         }
         Err(error) => return Err(error.into()),
     };
@@ -141,13 +141,17 @@ async fn start(admission: &Admission) -> Result<(), EngineError> {
             }
         }
     };
-    let late = || EngineError::InterpreterFailed {
-        reason: format!("it did not go into the background within {} s", START_TIMEOUT.as_secs()),
+    let late = || {
+        EngineError::Code(CodeError::InterpreterFailed {
+            reason: format!("it did not go into the background within {} s", START_TIMEOUT.as_secs()),
+        })
     };
     match timeout.with_duration(START_TIMEOUT).wait(ended).await.map_err(|_| late())?? {
         Exit::Code(0) => Ok(()),
-        Exit::Code(NOT_FOUND) => Err(EngineError::NoInterpreter),
-        exit => Err(EngineError::InterpreterFailed { reason: format!("it ended with {exit:?}") }),
+        Exit::Code(NOT_FOUND) => Err(EngineError::Code(CodeError::NoInterpreter)),
+        exit => {
+            Err(EngineError::Code(CodeError::InterpreterFailed { reason: format!("it ended with {exit:?}") }))
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::SandboxHandle;
 use crate::detached::{
     Attachment, DetachedExecution, DetachedRequest, ExecutionId, ExecutionStatus, Input, OutputReader,
 };
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError};
 
 impl SandboxHandle<'_> {
     /// Starts a command that outlives this request. It is recorded when this returns. If the caller stops waiting, the start
@@ -21,7 +21,7 @@ impl SandboxHandle<'_> {
         let executions = Arc::clone(&self.services.detached);
         let (begun, isolation) = (Instant::now(), actor.status.borrow().record.config.isolation);
         let starting = async move { executions.start(actor, request).await };
-        let started = self.services.tasks.spawn(starting).await.map_err(|_| EngineError::TaskLost)?;
+        let started = self.services.tasks.spawn(starting).await.map_err(|_| DaemonError::TaskLost)?;
         if started.is_ok() {
             self.services.counters.latencies.of(isolation).execute.observe(begun.elapsed());
         }

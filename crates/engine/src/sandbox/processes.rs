@@ -7,12 +7,12 @@ use rules::OutputPosition;
 use super::SandboxHandle;
 use crate::detached::process::{self, Process, ProcessRequest, ProcessSelector, ProcessStatus};
 use crate::detached::{DetachedExecution, Input, OutputReader};
-use crate::error::EngineError;
+use crate::error::{EngineError, ProcessError};
 
 impl SandboxHandle<'_> {
     /// Starts a process that outlives this request, and returns it with a reader of all its output. It is recorded when this
     /// returns. If the caller stops waiting, the start completes. A process that the sandbox does not start is
-    /// [`EngineError::ProcessRefused`].
+    /// [`ProcessError::Refused`].
     pub async fn start_process(self, request: ProcessRequest) -> Result<Process, EngineError> {
         let started = self.start_detached(request.into_detached()?).await?;
         let execution = self.services.detached.of(self.id).find(&started.id)?;
@@ -55,7 +55,7 @@ impl SandboxHandle<'_> {
         self.status().await?;
         let now = self.services.stamped_store.now().0;
         let found = self.services.detached.of(self.id).find_newest(|execution| selector.fits(execution, now));
-        found.ok_or_else(|| EngineError::NoSuchProcess { selector: selector.to_string() })
+        found.ok_or_else(|| EngineError::Process(ProcessError::NotFound { selector: selector.to_string() }))
     }
 
     fn follow_process(self, execution: Arc<DetachedExecution>, from: OutputPosition) -> Process {

@@ -1,4 +1,4 @@
-//! The settings of an engine. Each room declares its own.
+//! The settings of an engine. What only one part of it uses is declared there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -17,7 +17,7 @@ use super::unrecorded::{UnrecordedDisk, UnrecordedDisks};
 use super::usage::{SnapshotKind, SnapshotUsage};
 use super::{snapshot_ids, split_layers};
 use crate::capacity::ledger::{Ledger, QuotaCheck};
-use crate::error::EngineError;
+use crate::error::{CapacityError, EngineError, SnapshotError};
 use crate::template::hold::{HoldCounts, SnapshotHold};
 use crate::template::{ImageHold, Template};
 
@@ -209,14 +209,16 @@ impl SnapshotRegistry {
         let found = self.find_any(account, id)?;
         match SnapshotKind::of(&found) {
             SnapshotKind::Requested => Ok(found),
-            SnapshotKind::Step | SnapshotKind::Hidden => Err(EngineError::NoSuchSnapshot { id: id.clone() }),
+            SnapshotKind::Step | SnapshotKind::Hidden => {
+                Err(EngineError::Snapshot(SnapshotError::NotFound { id: id.clone() }))
+            }
         }
     }
 
     /// A snapshot of the account, also of a step of a build.
     pub fn find_any(&self, account: &str, id: &SnapshotId) -> Result<Arc<SnapshotRecord>, EngineError> {
         let found = self.read().records.get(id).filter(|record| record.account == account).cloned();
-        found.ok_or_else(|| EngineError::NoSuchSnapshot { id: id.clone() })
+        found.ok_or_else(|| EngineError::Snapshot(SnapshotError::NotFound { id: id.clone() }))
     }
 
     /// The snapshot of a step that did the same upon the same.
@@ -274,7 +276,7 @@ impl SnapshotRegistry {
         size: (u64, QuotaCheck),
     ) -> Result<PendingShare, EngineError> {
         match self.try_begin(id, account, kind, size) {
-            Err(EngineError::Quota(refused))
+            Err(EngineError::Capacity(CapacityError::Quota(refused)))
                 if refused.quota != Quota::Snapshots && self.wait_for_sweep(account).await =>
             {
                 self.try_begin(id, account, kind, size)

@@ -10,7 +10,7 @@ use rules::RepeatableWork;
 
 use super::{Copies, SnapshotRegistry, snapshot_ids};
 use crate::detached::ExecutionRegistry;
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError};
 use crate::host::Host;
 use crate::record::interruptions::Interruptions;
 use crate::registry::SandboxRegistry;
@@ -105,7 +105,7 @@ impl Sweeper {
                 removed
             }
             // It stays, and the log says so.
-            Err(EngineError::GaveUp(_)) => Ok(()),
+            Err(EngineError::Daemon(DaemonError::GaveUp(_))) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -16,7 +16,7 @@ use crate::capacity::host_watch::{HostWatch, check_room};
 use crate::capacity::ledger::{Ledger, QuotaCheck};
 use crate::counters::Counters;
 use crate::detached::ExecutionRegistry;
-use crate::error::EngineError;
+use crate::error::{DaemonError, EngineError, SandboxError};
 use crate::host::Host;
 use crate::record::events;
 use crate::record::idempotency::PendingIdempotencyRecord;
@@ -161,11 +161,11 @@ async fn copy(
     let SnapshotServices { snapshots, host, tasks, .. } = services;
     let account = actor.status.borrow().record.account.clone();
     let permit = tasks.until_stopped(snapshots.copy_permit(&account)).await;
-    let _permit = permit.ok_or(EngineError::Stopping)?;
+    let _permit = permit.ok_or(DaemonError::Stopping)?;
     let status = actor.status.borrow().clone();
     decide(status.state(), Operation::Snapshot)?;
     if host.has_read_only_disk(&status.record.id).await {
-        return Err(EngineError::ReadOnlyDisk);
+        return Err(SandboxError::ReadOnlyDisk.into());
     }
     let bytes = unless_ended(actor, used_bytes(services, actor, scope).await)?;
     check_room(&services.ledger, services.host_watch.as_ref(), bytes)?;

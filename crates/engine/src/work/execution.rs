@@ -17,7 +17,7 @@ use store::SandboxRecord;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::error::EngineError;
+use crate::error::{EngineError, SandboxError};
 use crate::host::Host;
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
 use crate::record::events::ExecEvents;
@@ -139,7 +139,7 @@ async fn run(
         // The sandbox was terminated between the admission and the start.
         Err(_) if status.borrow().state() == SandboxState::Terminated => {
             events.failed(TERMINATED);
-            return Err(EngineError::NotFound { terminated: None });
+            return Err(SandboxError::NotFound { terminated: None }.into());
         }
         Err(error) => {
             events.failed(FAULT);

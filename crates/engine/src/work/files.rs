@@ -15,18 +15,17 @@ use std::collections::VecDeque;
 use api::SandboxState;
 use bytes::Bytes;
 use guest_proto::{FileErrorKind, FileReply, FileRequest, ProtoError, Tally, WatchEventKind};
+use rules::{AutoResume, Operation};
+use tokio::sync::watch::Receiver;
 
-use crate::error::{EngineError, FileError};
+use crate::error::{EngineError, FileError, SandboxError};
 use crate::link::{Agent, LinkError};
 use crate::record::status::Status;
 use crate::registry::mailbox::{ActorHandle, ActorRequest, Admission, Permit};
-use crate::work::agent_timeout::AGENT_TIMEOUT;
-use crate::work::agent_timeout::AgentTimeout;
-use crate::work::files::info::{FileInfo, FileRange, info};
-use crate::work::files::user_files::{PathDetails, UserFileOp};
+use crate::work::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
 use channel::{ChannelRead, FileChannel};
-use rules::{AutoResume, Operation};
-use tokio::sync::watch::Receiver;
+use info::{FileInfo, FileRange, info};
+use user_files::{PathDetails, UserFileOp};
 
 /// Most entries of a tree; the agent allows no more.
 const MAX_TREE: usize = 100_000;
@@ -141,7 +140,7 @@ fn engine_error(error: LinkError, status: &Receiver<Status>) -> EngineError {
         LinkError::Closed | LinkError::Io(_) | LinkError::Silent(_)
             if status.borrow().state() == SandboxState::Terminated =>
         {
-            EngineError::NotFound { terminated: None }
+            EngineError::Sandbox(SandboxError::NotFound { terminated: None })
         }
         error => error.into(),
     }

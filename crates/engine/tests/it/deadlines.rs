@@ -47,14 +47,14 @@ async fn a_refused_request_counts_as_activity() {
     };
     awake_after("create").await;
     let error = harness.engine.sandbox("test", &id).resume().await.unwrap_err();
-    assert!(matches!(error, engine::EngineError::Refused(_)), "{error:?}");
+    assert!(matches!(error, engine::EngineError::Sandbox(engine::SandboxError::Refused(_))), "{error:?}");
     awake_after("a refused resume").await;
     harness.driver.fail_next(driver::fake::DriverOp::Pause, driver::fake::Fault::Before);
     harness.engine.sandbox("test", &id).pause().await.unwrap_err();
     awake_after("a failed pause").await;
     let running = harness.engine.sandbox("test", &id).execute(command("sleep 299")).await.unwrap();
     let error = harness.run(&id, "true").await.unwrap_err();
-    assert!(matches!(error, engine::EngineError::TooManyExecutions(_)), "{error:?}");
+    assert!(matches!(error, engine::EngineError::Execution(engine::ExecutionError::TooMany(_))), "{error:?}");
     drop(running);
     awake_after("a refused command").await;
     let missing = api::ExecuteRequest { cwd: Some("/nowhere".to_owned()), ..command("true") };
@@ -216,7 +216,10 @@ async fn a_changed_timeout_counts_from_the_change() {
     pass(2 * SECOND).await;
     assert_eq!(harness.ended(&id).await.1, "timeout");
     let late = sandbox().change_timeout(TimeoutChange::Set(HOUR)).await.unwrap_err();
-    assert!(matches!(late, engine::EngineError::NotFound { terminated: Some(_) }), "{late:?}");
+    assert!(
+        matches!(late, engine::EngineError::Sandbox(engine::SandboxError::NotFound { terminated: Some(_) })),
+        "{late:?}"
+    );
     harness.assert_clean().await;
 }
 
@@ -270,7 +273,8 @@ async fn without_auto_resume_only_a_resume_resumes() {
     let sandbox = || harness.engine.sandbox("test", &id);
     sandbox().pause().await.unwrap();
     let is_refused = |error: &engine::EngineError| {
-        matches!(error, engine::EngineError::Refused(_)) && error.to_string().contains("'autoResume' false")
+        matches!(error, engine::EngineError::Sandbox(engine::SandboxError::Refused(_)))
+            && error.to_string().contains("'autoResume' false")
     };
     let command = harness.run(&id, "true").await.unwrap_err();
     assert!(is_refused(&command), "{command:?}");

@@ -7,8 +7,8 @@ use std::time::Duration;
 use api::SandboxId;
 use driver::fake::{AgentMode, DriverOp, FakeDriver};
 use engine::{
-    Channel, DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState,
-    OutputEvent, TerminalSize,
+    Channel, DaemonError, DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionError,
+    ExecutionId, ExecutionState, OutputEvent, SandboxError, TerminalSize,
 };
 use guest_proto::DETACHED_WINDOW;
 use rules::OutputPosition;
@@ -154,17 +154,23 @@ fn input_is_written_and_closed() {
         let ([stdout, _], status) = harness.read(&id, &execution, BEGINNING).await;
         assert!(stdout.starts_with(b"one two xxx") && stdout.len() == 200_008, "{}", stdout.len());
         assert!(!status.open_stdin);
-        assert!(matches!(input.write(b"x").await, Err(EngineError::ExecutionEnded { .. })));
+        assert!(matches!(input.write(b"x").await, Err(EngineError::Execution(ExecutionError::Ended { .. }))));
         let ended = harness.engine.sandbox("test", &id).write_stdin(&execution, true).await;
-        assert!(matches!(ended, Err(EngineError::ExecutionEnded { .. })));
+        assert!(matches!(ended, Err(EngineError::Execution(ExecutionError::Ended { .. }))));
 
         // Without open stdin the initial stdin is all its input.
         let none = harness.detach(&id, request("sleep 1000")).await;
         let input = harness.engine.sandbox("test", &id).write_stdin(&none, true).await.unwrap();
-        assert!(matches!(input.write(b"x").await, Err(EngineError::NoStdin { .. })));
-        assert!(matches!(input.close().await, Err(EngineError::NoStdin { .. })));
+        assert!(matches!(
+            input.write(b"x").await,
+            Err(EngineError::Execution(ExecutionError::NoStdin { .. }))
+        ));
+        assert!(matches!(input.close().await, Err(EngineError::Execution(ExecutionError::NoStdin { .. }))));
         let size = TerminalSize::new(80, 24).unwrap();
-        assert!(matches!(input.resize(size).await, Err(EngineError::NoTerminal { .. })));
+        assert!(matches!(
+            input.resize(size).await,
+            Err(EngineError::Execution(ExecutionError::NoTerminal { .. }))
+        ));
         let detached = DetachedRequest { stdin: Some("all".into()), ..request("cat") };
         let execution = harness.detach(&id, detached).await;
         assert_eq!(harness.read(&id, &execution, BEGINNING).await.0[0], b"all");
@@ -186,7 +192,9 @@ fn an_execution_holds_a_slot_of_detached_ones_until_it_ends() {
         for terminal in [None, TerminalSize::new(80, 24)] {
             let request = DetachedRequest { terminal, ..request("true") };
             let refused = harness.engine.sandbox("test", &id).start_detached(request).await;
-            let Err(EngineError::TooManyExecutions(refused)) = refused else { panic!("{refused:?}") };
+            let Err(EngineError::Execution(ExecutionError::TooMany(refused))) = refused else {
+                panic!("{refused:?}")
+            };
             assert_eq!((refused.kind, refused.limit), (rules::SlotKind::Detached, 3));
         }
         // Attached commands have slots of their own.
@@ -199,9 +207,9 @@ fn an_execution_holds_a_slot_of_detached_ones_until_it_ends() {
         assert_eq!(listed.len(), 4);
         let unknown = ExecutionId::from_random([7; 20]);
         let missing = harness.engine.sandbox("test", &id).execution(&unknown).await;
-        assert!(matches!(missing, Err(EngineError::NoSuchExecution { .. })));
+        assert!(matches!(missing, Err(EngineError::Execution(ExecutionError::NotFound { .. }))));
         let others = harness.engine.sandbox("other", &id).executions().await;
-        assert!(matches!(others, Err(EngineError::NotFound { .. })));
+        assert!(matches!(others, Err(EngineError::Sandbox(SandboxError::NotFound { .. }))));
         harness.assert_clean().await;
     });
 }
@@ -256,7 +264,7 @@ fn commands_and_attached_terminals_keep_a_sandbox_active() {
         pass(11_000).await;
         assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
         let refused = harness.engine.sandbox("test", &id).attach(&execution, BEGINNING, false).await;
-        assert!(matches!(refused, Err(EngineError::Refused(_))));
+        assert!(matches!(refused, Err(EngineError::Sandbox(SandboxError::Refused(_)))));
         // It was frozen and continues.
         let mut attached =
             harness.engine.sandbox("test", &id).attach(&execution, BEGINNING, true).await.unwrap();
@@ -346,14 +354,14 @@ fn the_next_daemon_continues_an_execution() {
         assert!(matches!(reader.next().await, Ok(OutputEvent::Output { .. })));
         assert_eq!(harness.read(&id, &over, BEGINNING).await.0[0], b"over\n");
         harness.engine.shutdown().await;
-        assert!(matches!(reader.next().await, Err(EngineError::Stopping)));
+        assert!(matches!(reader.next().await, Err(EngineError::Daemon(DaemonError::Stopping))));
         drop((harness, reader));
 
         let harness = host.open().await;
         // Two executions hold their slots.
         let third = harness.detach(&id, request("sleep 1000")).await;
         let refused = harness.engine.sandbox("test", &id).start_detached(request("true")).await;
-        assert!(matches!(refused, Err(EngineError::TooManyExecutions(_))));
+        assert!(matches!(refused, Err(EngineError::Execution(ExecutionError::TooMany(_)))));
         let input = harness.engine.sandbox("test", &id).write_stdin(&printing, true).await.unwrap();
         input.write(b"after").await.unwrap();
         input.close().await.unwrap();
@@ -501,7 +509,7 @@ fn executions_are_removed_with_their_sandbox() {
         let OutputEvent::Ended(status) = reader.next().await.unwrap() else { panic!("no end") };
         assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
         let gone = harness.engine.sandbox("test", &id).execution(&execution).await;
-        assert!(matches!(gone, Err(EngineError::NotFound { terminated: Some(_) })));
+        assert!(matches!(gone, Err(EngineError::Sandbox(SandboxError::NotFound { terminated: Some(_) }))));
         harness.assert_clean().await;
         assert_eq!(std::fs::read_dir(host.dir.path().join("executions")).unwrap().count(), 0);
         // Also if the daemon crashed before the removal.
@@ -782,7 +790,7 @@ fn output_that_is_being_read_is_kept() {
         assert!(matches!(reader.next().await, Ok(OutputEvent::Ended(_))));
         start().await;
         let gone = harness.engine.sandbox("test", &id).execution(&read).await;
-        assert!(matches!(gone, Err(EngineError::NoSuchExecution { .. })));
+        assert!(matches!(gone, Err(EngineError::Execution(ExecutionError::NotFound { .. }))));
         harness.assert_clean().await;
     });
 }

@@ -3,8 +3,8 @@
 use api::{EndReason, ExecuteRequest, ExecutionResult, SandboxId};
 use driver::fake::DriverOp;
 use engine::{
-    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionEvent, ExecutionState,
-    ExecutionStatus, OutputEvent,
+    AgentError, DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionEvent,
+    ExecutionState, ExecutionStatus, OutputEvent,
 };
 use rules::OutputPosition;
 
@@ -130,7 +130,9 @@ async fn a_sandbox_that_ends_for_lack_of_memory_says_so() {
                 assert_eq!((kills, result.exit_code, result.signal.as_deref()), (1, None, Some("SIGKILL")));
                 assert_eq!(result.reason, Some(EndReason::Oom));
             }
-            Err(error) => assert!(kills == 0 && matches!(error, EngineError::Agent(_)), "{error:?}"),
+            Err(error) => {
+                assert!(kills == 0 && matches!(error, EngineError::Agent(AgentError::Failed(_))), "{error:?}")
+            }
         }
     }
     harness.assert_clean().await;

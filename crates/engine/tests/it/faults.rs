@@ -1,7 +1,7 @@
 use api::SandboxState;
 use driver::Presence;
 use driver::fake::{DriverOp, Fault};
-use engine::EngineError;
+use engine::{EngineError, HostError};
 
 use crate::harness::{Harness, config, pass, settings, settle, with_pool};
 
@@ -12,7 +12,10 @@ async fn a_create_that_fails_at_any_phase_undoes_everything() {
             let harness = Harness::new(settings()).await;
             harness.driver.fail_next(verb, fault);
             let error = harness.create_with(config()).await.unwrap_err();
-            assert!(matches!(error, EngineError::Backend(_)), "{verb:?} {fault:?}: {error:?}");
+            assert!(
+                matches!(error, EngineError::Host(HostError::Backend(_))),
+                "{verb:?} {fault:?}: {error:?}"
+            );
             // Before the reply, not some time after it.
             assert_eq!(harness.driver.traces(), Default::default(), "{verb:?} {fault:?}");
             assert_eq!(harness.used(), (0, 0, 0));
@@ -27,7 +30,7 @@ async fn a_create_whose_commit_fails_undoes_everything() {
     let harness = Harness::new(settings()).await;
     harness.fail_next_commit();
     let error = harness.create_with(config()).await.unwrap_err();
-    assert!(matches!(error, EngineError::Store(_)), "{error:?}");
+    assert!(matches!(error, EngineError::Host(HostError::Store(_))), "{error:?}");
     assert_eq!(harness.driver.traces(), Default::default());
     harness.assert_clean().await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::SandboxState;
 use driver::fake::AgentMode;
-use engine::{EngineError, FileErrorKind, FileOp, FileRange, FileResponse};
+use engine::{EngineError, FileErrorKind, FileOp, FileRange, FileResponse, SandboxError};
 use tokio::time::Instant;
 
 use crate::harness::{Harness, MINUTE, config, pass, settings, settle};
@@ -45,7 +45,10 @@ async fn a_file_is_written_and_read_and_resumes_the_sandbox() {
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     assert!(matches!(
         harness.engine.sandbox("test", &id).file_op(false, &read("/f")).await,
-        Err(EngineError::Refused(rules::OperationRefusal::InvalidState { state: SandboxState::Paused, .. }))
+        Err(EngineError::Sandbox(SandboxError::Refused(rules::OperationRefusal::InvalidState {
+            state: SandboxState::Paused,
+            ..
+        })))
     ));
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
     assert!(content(&harness, &id, "/f").await.unwrap() == text.as_bytes());

@@ -7,7 +7,7 @@ use api::{ExecuteRequest, ExecutionResult, Isolation, Resources, SandboxConfig, 
 use driver::fake::{FakeDriver, Fault};
 use engine::{
     Clock, DetachedSettings, Engine, EngineError, EngineSettings, Parts, PoolKey, PoolTarget, Recovered,
-    SnapshotCopies, Template,
+    SandboxError, SnapshotCopies, Template,
 };
 use rules::{Capacity, TimeMs};
 use store::{MemoryStore, Store, StoreError};
@@ -189,7 +189,7 @@ impl Harness {
     pub async fn state(&self, id: &SandboxId) -> Option<SandboxState> {
         match self.engine.sandbox("test", id).status().await {
             Ok(status) => Some(status.state()),
-            Err(EngineError::NotFound { .. }) => None,
+            Err(EngineError::Sandbox(SandboxError::NotFound { .. })) => None,
             Err(error) => panic!("{error}"),
         }
     }
@@ -197,7 +197,7 @@ impl Harness {
     /// When and why a sandbox was terminated.
     pub async fn ended(&self, id: &SandboxId) -> (TimeMs, String) {
         match self.engine.sandbox("test", id).status().await {
-            Err(EngineError::NotFound { terminated: Some(why) }) => why,
+            Err(EngineError::Sandbox(SandboxError::NotFound { terminated: Some(why) })) => why,
             other => panic!("{id} should be terminated and is {other:?}"),
         }
     }

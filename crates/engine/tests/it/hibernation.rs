@@ -7,8 +7,8 @@ use api::{Isolation, SandboxConfig, SandboxId, SandboxState};
 use driver::Presence;
 use driver::fake::{DriverOp, Fault};
 use engine::{
-    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionState, HostSample, HostWatch,
-    Processes,
+    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionState, HibernationError,
+    HostSample, HostWatch, Processes,
 };
 use rules::OutputPosition;
 
@@ -111,7 +111,7 @@ async fn the_timer_hibernates_what_stays_paused_without_work() {
     pass(10 * MINUTE).await;
     assert_eq!(presence(&harness, &container), Presence::Paused);
     let error = hibernate(&harness, &container).await.unwrap_err();
-    assert!(matches!(error, EngineError::CannotStoreProcesses { .. }), "{error:?}");
+    assert!(matches!(error, EngineError::Hibernation(HibernationError::NotStorable { .. })), "{error:?}");
     assert_eq!(
         error.to_string(),
         "the processes of the sandbox cannot be stored: its isolation is 'container'; create it with isolation 'gvisor'"
@@ -227,12 +227,18 @@ async fn a_failed_wake_keeps_what_is_stored() {
     for fault in [Fault::Before, Fault::After] {
         harness.driver.fail_next(DriverOp::Wake, fault);
         let error = sandbox.resume().await.unwrap_err();
-        assert!(matches!(error, EngineError::WakeFailed(_)), "{fault:?}: {error:?}");
+        assert!(
+            matches!(error, EngineError::Hibernation(HibernationError::WakeFailed(_))),
+            "{fault:?}: {error:?}"
+        );
         assert!(is_hibernated(&harness, &id).await);
         // Processes that ran are frozen as they are: what is stored is older than the disk.
         harness.driver.fail_next(DriverOp::Connect, fault);
         let error = sandbox.resume().await.unwrap_err();
-        assert!(matches!(error, EngineError::WakeFailed(_)), "{fault:?}: {error:?}");
+        assert!(
+            matches!(error, EngineError::Hibernation(HibernationError::WakeFailed(_))),
+            "{fault:?}: {error:?}"
+        );
         assert_eq!(presence(&harness, &id), Presence::Paused);
         assert_eq!(harness.output(&id, COUNT).await, "1\n");
         hibernate(&harness, &id).await.unwrap();

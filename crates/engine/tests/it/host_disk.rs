@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::{Isolation, SandboxConfig, SandboxId, SandboxState};
 use driver::fake::DriverOp;
-use engine::{EngineError, EngineSettings, HostSample, HostWatch, Processes};
+use engine::{EngineError, EngineSettings, HostSample, HostWatch, Processes, SandboxError};
 use rules::SnapshotRequest;
 use store::StoreError;
 
@@ -93,7 +93,7 @@ async fn a_disk_that_has_become_read_only_is_reported_once_and_healed_by_a_resum
     assert_eq!(errors().await.len(), 1);
     assert!(errors().await[0].data["message"].as_str().unwrap().contains("pause and resume"));
     let refused = take_snapshot(&harness, &id).await.unwrap_err();
-    assert!(matches!(refused, EngineError::ReadOnlyDisk), "{refused:?}");
+    assert!(matches!(refused, EngineError::Sandbox(SandboxError::ReadOnlyDisk)), "{refused:?}");
     let sandbox = harness.engine.sandbox("test", &id);
     sandbox.pause().await.unwrap();
     harness.engine.sandbox("test", &id).resume().await.unwrap();
@@ -115,7 +115,10 @@ async fn operations_of_a_sandbox_know_at_once_whether_its_disk_is_read_only() {
     harness.driver.make_disk_read_only(&id);
     for state in [SandboxState::Running, SandboxState::Paused] {
         for refused in [take_snapshot(&harness, &id).await, hibernate(&harness, &id).await] {
-            assert!(matches!(refused, Err(EngineError::ReadOnlyDisk)), "{state:?}: {refused:?}");
+            assert!(
+                matches!(refused, Err(EngineError::Sandbox(SandboxError::ReadOnlyDisk))),
+                "{state:?}: {refused:?}"
+            );
         }
         assert_eq!(harness.driver.calls(DriverOp::Hibernate), 0);
         if state == SandboxState::Running {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use api::SandboxState;
 use driver::fake::AgentMode;
-use engine::EngineError;
+use engine::{AgentError, EngineError};
 use tokio::time::Instant;
 
 use crate::harness::{Harness, MINUTE, command, config, pass, settings, settle};
@@ -41,7 +41,7 @@ async fn an_agent_with_a_wrong_handshake_leaves_no_sandbox() {
         harness.driver.set_agent_mode(mode);
         let begin = Instant::now();
         let error = harness.create_with(config()).await.unwrap_err();
-        assert!(matches!(error, EngineError::Agent(_)), "{mode:?}: {error:?}");
+        assert!(matches!(error, EngineError::Agent(AgentError::Failed(_))), "{mode:?}: {error:?}");
         assert!(
             begin.elapsed() < Duration::from_secs(16),
             "{mode:?} held a create for {:?}",
@@ -61,7 +61,7 @@ async fn an_agent_that_fails_the_setup_leaves_no_sandbox() {
         harness.driver.set_agent_mode(mode);
         let elsewhere = api::SandboxConfig { workdir: "/else/where".to_owned(), ..config() };
         let error = harness.create_with(elsewhere).await.unwrap_err();
-        assert!(matches!(error, EngineError::Agent(_)), "{mode:?}: {error:?}");
+        assert!(matches!(error, EngineError::Agent(AgentError::Failed(_))), "{mode:?}: {error:?}");
         harness.assert_clean().await;
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use driver::fake::{DriverOp, FakeDriver, Fault};
-use engine::{EngineError, PendingIdempotencyRecord};
+use engine::{EngineError, HostError, PendingIdempotencyRecord};
 use rules::TimeMs;
 use store::{IdempotencyRecord, MemoryStore, SandboxRecord, Store, StoreError};
 
@@ -34,7 +34,7 @@ async fn create(harness: &Harness, key: &str) -> Result<engine::Status, EngineEr
 }
 
 fn is_already_recorded(result: &Result<engine::Status, EngineError>) -> bool {
-    matches!(result, Err(EngineError::Store(StoreError::AlreadyRecorded { .. })))
+    matches!(result, Err(EngineError::Host(HostError::Store(StoreError::AlreadyRecorded { .. }))))
 }
 
 #[tokio::test(start_paused = true)]

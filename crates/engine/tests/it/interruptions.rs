@@ -7,7 +7,9 @@ use std::sync::Arc;
 use api::{Isolation, SandboxConfig, SandboxId, SandboxState, SnapshotStorage};
 use archive::{Archive, Location, S3Options, Secrets, WithoutCode};
 use driver::fake::{DriverOp, FakeDriver};
-use engine::{DetachedSettings, EngineError, EngineSettings, Processes, SnapshotCopies};
+use engine::{
+    DaemonError, DetachedSettings, EngineError, EngineSettings, HibernationError, Processes, SnapshotCopies,
+};
 use rules::{MAX_INTERRUPTIONS, RepeatableWork, SnapshotRequest, TimeMs};
 use store::{BegunWork, MemoryStore, Store};
 
@@ -102,7 +104,10 @@ fn a_hibernation_that_ends_the_daemon_is_given_up() {
             format!("the service ended 3 times during the hibernation of {id}, and does not try it again");
         assert_eq!(errors(harness, &id).await, [message]);
         let refused = harness.engine.sandbox("test", &id).pause_with(Processes::Stored).await.unwrap_err();
-        assert!(matches!(refused, EngineError::CannotStoreProcesses { .. }), "{refused}");
+        assert!(
+            matches!(refused, EngineError::Hibernation(HibernationError::NotStorable { .. })),
+            "{refused}"
+        );
         assert_eq!(harness.engine.metrics().counts.work_given_up, 1);
         assert_eq!(harness.output(&id, "echo runs").await, "runs\n");
         assert_eq!(harness.output(&other, "echo runs").await, "runs\n");
@@ -271,7 +276,10 @@ fn a_completed_step_begins_the_count_of_a_build_again() {
     host.daemon(async |harness| drop(begin(harness).await.unwrap()));
     host.daemon(async |harness| {
         let given_up = begin(harness).await.err().unwrap();
-        assert!(matches!(given_up, EngineError::GaveUp(ref it) if it.interruptions == 2), "{given_up}");
+        assert!(
+            matches!(given_up, EngineError::Daemon(DaemonError::GaveUp(ref it)) if it.interruptions == 2),
+            "{given_up}"
+        );
         harness.engine.begin_work(kind, "tpl_2").await.unwrap().end().await;
         harness.engine.forget_work_unless(kind, |id| id == "tpl_1").await;
         assert_eq!(harness.store.begun_work().await.unwrap().len(), 1);

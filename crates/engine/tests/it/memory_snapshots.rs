@@ -9,7 +9,8 @@ use api::{Isolation, SandboxConfig, SandboxId, SandboxState, SnapshotId};
 use driver::Driver;
 use driver::fake::{DriverOp, FakeDriver, Fault};
 use engine::{
-    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState, Processes,
+    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState,
+    HibernationError, Processes,
 };
 use rules::{ForkRequest, SnapshotRequest};
 use store::{MemoryStore, SnapshotRecord};
@@ -170,11 +171,14 @@ fn paused_and_hibernated_sandboxes_stay_so() {
             // Ended processes cannot be copied.
             sandbox.pause_with(Processes::Ended).await.unwrap();
             let error = take(&harness, &id).await.unwrap_err();
-            assert!(matches!(error, EngineError::CannotStoreProcesses { .. }), "{error:?}");
+            assert!(
+                matches!(error, EngineError::Hibernation(HibernationError::NotStorable { .. })),
+                "{error:?}"
+            );
         }
         let container = harness.create().await;
         let error = take(&harness, &container).await.unwrap_err();
-        assert!(matches!(error, EngineError::CannotStoreProcesses { .. }), "{error:?}");
+        assert!(matches!(error, EngineError::Hibernation(HibernationError::NotStorable { .. })), "{error:?}");
         assert_eq!(harness.output(&container, "echo runs").await, "runs\n");
     });
 }

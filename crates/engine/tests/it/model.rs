@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{Resources, SandboxConfig, SandboxId, SandboxState};
 use driver::Presence;
-use engine::EngineError;
+use engine::{CapacityError, EngineError, HostError, SandboxError};
 use proptest::prelude::*;
 
 use crate::harness::{Harness, MINUTE, SECOND, SIZE, command, config, pass, settings, settle};
@@ -166,8 +166,8 @@ impl Walk {
                 self.models.insert(id.clone(), model);
                 self.order.push(id);
             }
-            Err(EngineError::NoCapacity(_)) => assert!(!self.fits(cpu)),
-            Err(EngineError::Store(_)) => assert!(commit_fails),
+            Err(EngineError::Capacity(CapacityError::NoCapacity(_))) => assert!(!self.fits(cpu)),
+            Err(EngineError::Host(HostError::Store(_))) => assert!(commit_fails),
             Err(error) => panic!("{error:?}"),
         }
     }
@@ -183,7 +183,7 @@ impl Walk {
                 assert!(suits && !commit_fails);
                 self.models.get_mut(&id).unwrap().state = SandboxState::Paused;
             }
-            Err(EngineError::Store(_)) => {
+            Err(EngineError::Host(HostError::Store(_))) => {
                 assert!(suits && commit_fails);
                 // Counts as a request.
                 self.models.get_mut(&id).unwrap().quiet_ms = 0;
@@ -203,8 +203,10 @@ impl Walk {
                 assert!(suits && self.fits(model.cpu) && !commit_fails);
                 self.models.get_mut(&id).unwrap().wake();
             }
-            Err(EngineError::NoCapacity(_)) => assert!(suits && !self.fits(model.cpu)),
-            Err(EngineError::Store(_)) => assert!(suits && commit_fails),
+            Err(EngineError::Capacity(CapacityError::NoCapacity(_))) => {
+                assert!(suits && !self.fits(model.cpu))
+            }
+            Err(EngineError::Host(HostError::Store(_))) => assert!(suits && commit_fails),
             Err(error) => {
                 refused(&model, suits, &error);
                 self.models.get_mut(&id).unwrap().quiet_ms = 0;
@@ -223,7 +225,7 @@ impl Walk {
                 assert_eq!(result.stdout, "hello\n");
                 self.models.get_mut(&id).unwrap().wake();
             }
-            Err(EngineError::NoCapacity(_)) => assert!(suits && !room),
+            Err(EngineError::Capacity(CapacityError::NoCapacity(_))) => assert!(suits && !room),
             Err(error) => refused(&model, suits, &error),
         }
     }
@@ -239,7 +241,7 @@ impl Walk {
                 assert!(suits && !commit_fails);
                 self.models.get_mut(&id).unwrap().state = SandboxState::Terminated;
             }
-            Err(EngineError::Store(_)) => {
+            Err(EngineError::Host(HostError::Store(_))) => {
                 assert!(suits && commit_fails);
                 self.models.get_mut(&id).unwrap().quiet_ms = 0;
             }
@@ -273,8 +275,12 @@ impl Walk {
 fn refused(model: &Model, suits: bool, error: &EngineError) {
     assert!(!suits, "{error:?} of {model:?}");
     match error {
-        EngineError::NotFound { terminated: Some(_) } => assert_eq!(model.state, SandboxState::Terminated),
-        EngineError::Refused(rules::OperationRefusal::InvalidState { state, .. }) => {
+        EngineError::Sandbox(SandboxError::NotFound { terminated: Some(_) }) => {
+            assert_eq!(model.state, SandboxState::Terminated)
+        }
+        EngineError::Sandbox(SandboxError::Refused(rules::OperationRefusal::InvalidState {
+            state, ..
+        })) => {
             assert_eq!(*state, model.state);
         }
         other => panic!("{other:?} of {model:?}"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{NAME_KEY, SandboxConfig, SandboxId};
 use driver::fake::{DriverOp, Fault};
-use engine::EngineError;
+use engine::{DaemonError, EngineError, SandboxError};
 use rules::ForkRequest;
 use store::SandboxRecord;
 
@@ -37,7 +37,7 @@ async fn fork(
 #[track_caller]
 fn assert_taken<T>(result: Result<T, EngineError>, by: Option<&SandboxId>) {
     match result {
-        Err(EngineError::NameTaken { holder, .. }) => assert_eq!(holder.as_ref(), by),
+        Err(EngineError::Sandbox(SandboxError::NameTaken { holder, .. })) => assert_eq!(holder.as_ref(), by),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("the name was free"),
     }
@@ -75,7 +75,7 @@ async fn of_concurrent_creates_one_gets_the_name() {
         assert!(
             results.iter().filter_map(|result| result.as_ref().err()).all(|error| matches!(
                 error,
-                EngineError::NameTaken { holder, .. } if holder.as_ref().is_none_or(|id| id == ids[0])
+                EngineError::Sandbox(SandboxError::NameTaken { holder, .. }) if holder.as_ref().is_none_or(|id| id == ids[0])
             )),
             "{results:?}"
         );
@@ -113,7 +113,7 @@ async fn a_stopping_engine_still_resolves_names() {
     harness.engine.shutdown().await;
     assert_eq!(harness.engine.named("test", "web"), Some(id.clone()));
     let status = harness.engine.sandbox("test", &id).status().await;
-    assert!(matches!(status, Err(EngineError::Stopping)));
+    assert!(matches!(status, Err(EngineError::Daemon(DaemonError::Stopping))));
     harness.store.open_again();
     let (driver, store) = (harness.driver.clone(), harness.store.clone());
     let next = Harness::over(driver, store, settings(), START.after(HOUR)).await;

@@ -7,7 +7,7 @@ use api::{
     SandboxId, SandboxState,
 };
 use driver::fake::{DriverOp, Fault};
-use engine::EngineError;
+use engine::{CapacityError, EngineError, HostError, SandboxError};
 use net::{Reason, Refusal, RefusedTarget, Transport};
 use rules::{ConfigRules, NetworkChange, network_change};
 use store::Store;
@@ -91,7 +91,10 @@ async fn a_create_whose_network_fails_leaves_nothing() {
             pass(100).await;
             harness.network.fail_next(step, fault);
             let error = harness.create_with(config()).await.unwrap_err();
-            assert!(matches!(error, EngineError::Backend(_) | EngineError::Network(_)), "{error:?}");
+            assert!(
+                matches!(error, EngineError::Host(HostError::Backend(_) | HostError::Network(_))),
+                "{error:?}"
+            );
             harness.engine.shutdown().await;
             assert_eq!(
                 (harness.driver.traces(), harness.used()),
@@ -122,7 +125,10 @@ async fn a_slot_is_released_only_with_its_network() {
     harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
     settle().await;
     assert_eq!(harness.network.links(), std::slice::from_ref(&id));
-    assert!(matches!(harness.create_with(config()).await, Err(EngineError::NoSlot(1))));
+    assert!(matches!(
+        harness.create_with(config()).await,
+        Err(EngineError::Capacity(CapacityError::NoSlot(1)))
+    ));
     pass(20 * SECOND).await;
     harness.create().await;
     harness.assert_clean().await;
@@ -136,7 +142,10 @@ fn the_next_start_removes_networks_without_a_sandbox() {
         harness.network.fail_next(Step::Unplug, Fault::Before);
         harness.create_with(config()).await.unwrap_err();
         assert_eq!(harness.network.links().len(), 1);
-        assert!(matches!(harness.create_with(config()).await, Err(EngineError::NoSlot(1))));
+        assert!(matches!(
+            harness.create_with(config()).await,
+            Err(EngineError::Capacity(CapacityError::NoSlot(1)))
+        ));
     };
     let second = async |harness: &Harness, ()| {
         assert_eq!(harness.network.links(), []);
@@ -207,7 +216,7 @@ async fn a_change_is_enforced_recorded_and_reported() {
             harness.engine.sandbox("test", &id).terminate("request").await.unwrap();
         }
         let refused = harness.engine.sandbox(account, &id).change_network(allow(&[])).await;
-        assert!(matches!(refused, Err(EngineError::NotFound { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(EngineError::Sandbox(SandboxError::NotFound { .. }))), "{refused:?}");
     }
     harness.assert_clean().await;
 }
@@ -221,7 +230,7 @@ async fn a_failed_change_keeps_the_old_policy() {
         harness.network.fail_next(Step::Apply, fault);
         let error =
             harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap_err();
-        assert!(matches!(error, EngineError::Network(_)), "{error:?}");
+        assert!(matches!(error, EngineError::Host(HostError::Network(_))), "{error:?}");
         assert_eq!(
             egress_policy(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()),
             old,
@@ -230,7 +239,7 @@ async fn a_failed_change_keeps_the_old_policy() {
     }
     harness.fail_next_commit();
     let error = harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap_err();
-    assert!(matches!(error, EngineError::Store(_)), "{error:?}");
+    assert!(matches!(error, EngineError::Host(HostError::Store(_))), "{error:?}");
     assert_eq!(egress_policy(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
 
     // If the old policy cannot be enforced at once, the actor retries.

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use api::{Isolation, Resources, SandboxConfig};
 use driver::fake::{DriverOp, Fault};
-use engine::{EngineError, EngineSettings, PoolKey, PoolTarget};
+use engine::{CapacityError, EngineError, EngineSettings, PoolKey, PoolTarget};
 use rules::Capacity;
 use tokio::task::JoinHandle;
 
@@ -75,7 +75,7 @@ async fn warm_sandboxes_are_evicted_for_a_create() {
     let error = harness.create_with(SandboxConfig { resources: wide, ..config() }).await;
     assert!(error.is_ok(), "{error:?}");
     let error = harness.create_with(config()).await.unwrap_err();
-    assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+    assert!(matches!(error, EngineError::Capacity(CapacityError::NoCapacity(_))), "{error:?}");
     harness.engine.shutdown().await;
 }
 
@@ -105,7 +105,7 @@ async fn a_resume_without_capacity_is_refused() {
     assert_eq!(harness.engine.pool()[0].ready, 1);
     let resuming = harness.engine.sandbox("test", &paused).resume();
     let resumed = tokio::time::timeout(std::time::Duration::from_secs(60), resuming).await;
-    assert!(matches!(resumed, Ok(Err(EngineError::NoCapacity(_)))), "{resumed:?}");
+    assert!(matches!(resumed, Ok(Err(EngineError::Capacity(CapacityError::NoCapacity(_))))), "{resumed:?}");
     harness.engine.shutdown().await;
 }
 
@@ -131,7 +131,7 @@ async fn a_refused_create_costs_the_pool_nothing() {
     let wide = SandboxConfig { resources: Resources { cpu: 8, ..SIZE }, ..config() };
     for _ in 0..5 {
         let error = harness.create_with(wide.clone()).await.unwrap_err();
-        assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
+        assert!(matches!(error, EngineError::Capacity(CapacityError::NoCapacity(_))), "{error:?}");
     }
     assert_eq!((harness.driver.traces(), harness.engine.pool()[0].ready), (members, 2));
     harness.create().await;

@@ -1,7 +1,7 @@
 //! Exposed ports: their records, their ends, and connections to them.
 
 use api::{CreateIngress, CreateNetwork, IngressPolicy, PortVisibility, SandboxConfig, SandboxState};
-use engine::EngineError;
+use engine::{AgentError, EngineError, SandboxError};
 use rules::{ConfigRules, ExposeRequest, MAX_PORTS, OperationRefusal, PortRefusal, network_change};
 use store::Store;
 
@@ -114,7 +114,7 @@ async fn traffic_resumes_if_the_port_allows() {
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
     // No process listens on the port; the sandbox was resumed to connect.
     let refused = harness.engine.connect_port(&exposure).await.err().unwrap();
-    assert!(matches!(refused, EngineError::PortUnreachable { .. }), "{refused:?}");
+    assert!(matches!(refused, EngineError::Agent(AgentError::PortUnreachable { .. })), "{refused:?}");
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     pass(2000).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
@@ -123,7 +123,10 @@ async fn traffic_resumes_if_the_port_allows() {
     harness.engine.sandbox("test", &id).expose(asleep, None).await.unwrap();
     let exposure = harness.engine.exposure(&id, 81).unwrap();
     let refused = harness.engine.connect_port(&exposure).await.err().unwrap();
-    assert!(matches!(refused, EngineError::Refused(OperationRefusal::InvalidState { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, EngineError::Sandbox(SandboxError::Refused(OperationRefusal::InvalidState { .. }))),
+        "{refused:?}"
+    );
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
     harness.assert_clean().await;
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use api::{SandboxConfig, SandboxId};
 use driver::fake::FakeDriver;
 use engine::{
-    Channel, DetachedSettings, EngineError, EngineSettings, FileErrorKind, Process, ProcessEnd, ProcessEvent,
-    ProcessRefusal, ProcessRequest, ProcessSelector, UserFileOp,
+    Channel, DetachedSettings, EngineError, EngineSettings, FileErrorKind, Process, ProcessEnd, ProcessError,
+    ProcessEvent, ProcessRefusal, ProcessRequest, ProcessSelector, UserFileOp,
 };
 use store::MemoryStore;
 use tempfile::TempDir;
@@ -93,7 +93,10 @@ fn a_process_is_found_by_pid_and_tag_until_it_has_been_over_for_30_s() {
         for selector in
             [by_pid, ProcessSelector::Tag("job"), ProcessSelector::Pid(0), ProcessSelector::Pid(999_999)]
         {
-            assert!(matches!(harness.find(&id, selector).await, Err(EngineError::NoSuchProcess { .. })));
+            assert!(matches!(
+                harness.find(&id, selector).await,
+                Err(EngineError::Process(ProcessError::NotFound { .. }))
+            ));
         }
         harness.assert_clean().await;
     });
@@ -111,7 +114,9 @@ fn a_process_that_cannot_start_is_an_error_and_leaves_nothing() {
             [(stranger, ProcessRefusal::UnknownUser), (nowhere, ProcessRefusal::CwdMissing)]
         {
             match harness.process(&id, wrong).await.map(drop) {
-                Err(EngineError::ProcessRefused { refusal, .. }) => assert_eq!(refusal, expected),
+                Err(EngineError::Process(ProcessError::Refused { refusal, .. })) => {
+                    assert_eq!(refusal, expected)
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -119,7 +124,10 @@ fn a_process_that_cannot_start_is_an_error_and_leaves_nothing() {
         let many = ProcessRequest { argv: vec!["x".repeat(100_000); 6], ..request("") };
         let empty = ProcessRequest { argv: Vec::new(), ..request("") };
         for invalid in [long, many, empty] {
-            assert!(matches!(harness.process(&id, invalid).await, Err(EngineError::ProcessInvalid(_))));
+            assert!(matches!(
+                harness.process(&id, invalid).await,
+                Err(EngineError::Process(ProcessError::Invalid(_)))
+            ));
         }
         assert!(harness.engine.sandbox("test", &id).executions().await.unwrap().is_empty());
         settle().await;

@@ -1,6 +1,9 @@
 use std::time::Duration;
 
-use engine::{DetachedRequest, EngineError, EngineSettings};
+use engine::{
+    AgentError, CapacityError, DaemonError, DetachedRequest, EngineError, EngineSettings, ExecutionError,
+    SandboxError,
+};
 
 use crate::harness::{Harness, MINUTE, SECOND, command, pass, runtime, settings, settle};
 
@@ -25,7 +28,7 @@ async fn commands_wait_in_order_and_excess_ones_are_refused() {
     assert_eq!((first.0.unwrap().exit_code, first.1), (Some(0), 10));
     assert_eq!((second.0.unwrap().exit_code, second.1), (Some(0), 30));
     assert_eq!((third.0.unwrap().exit_code, third.1), (Some(0), 60));
-    assert!(matches!(fourth.0, Err(EngineError::TooManyExecutions(_))), "{fourth:?}");
+    assert!(matches!(fourth.0, Err(EngineError::Execution(ExecutionError::TooMany(_)))), "{fourth:?}");
     harness.assert_clean().await;
 }
 
@@ -49,7 +52,10 @@ fn attached_and_detached_commands_have_slots_and_queues_of_their_own() {
         let meanwhile = async {
             settle().await;
             let refused = detach("true").await;
-            assert!(matches!(refused, Err(EngineError::TooManyExecutions(_))), "{refused:?}");
+            assert!(
+                matches!(refused, Err(EngineError::Execution(ExecutionError::TooMany(_)))),
+                "{refused:?}"
+            );
             assert_eq!(harness.output(&id, "echo attached").await, "attached\n");
             let running = sandbox.execute(command("sleep 100")).await.unwrap();
             // The slot of a detached command goes to the detached one that waits.
@@ -70,7 +76,7 @@ async fn a_command_that_times_out_in_the_queue_is_not_started() {
     let short = api::ExecuteRequest { timeout_ms: 5 * SECOND, ..command("true") };
     let (long, short) = tokio::join!(harness.run(&id, "sleep 10"), harness.request(&id, short));
     assert_eq!(long.unwrap().exit_code, Some(0));
-    assert!(matches!(short, Err(EngineError::NeverStarted(_))), "{short:?}");
+    assert!(matches!(short, Err(EngineError::Execution(ExecutionError::NeverStarted(_)))), "{short:?}");
     harness.assert_clean().await;
 }
 
@@ -104,7 +110,7 @@ async fn a_queue_outlives_a_broken_link() {
     };
     let (running, waiting, ()) = tokio::join!(running, waiting, breaking);
     // The outcome of the first command is unknown.
-    assert!(matches!(running, Err(EngineError::Agent(_))), "{running:?}");
+    assert!(matches!(running, Err(EngineError::Agent(AgentError::Failed(_)))), "{running:?}");
     assert_eq!(waiting.unwrap().stdout, "waited\n");
     harness.assert_clean().await;
 }
@@ -120,7 +126,10 @@ async fn queued_commands_end_with_the_sandbox() {
     let (running, waiting, ending) =
         tokio::join!(harness.run(&id, "sleep 100"), harness.run(&id, "true"), ending);
     assert_eq!(running.unwrap().signal.as_deref(), Some("SIGKILL"));
-    assert!(matches!(waiting, Err(EngineError::NotFound { terminated: Some(_) })), "{waiting:?}");
+    assert!(
+        matches!(waiting, Err(EngineError::Sandbox(SandboxError::NotFound { terminated: Some(_) }))),
+        "{waiting:?}"
+    );
     ending.unwrap();
     harness.assert_clean().await;
 }
@@ -167,7 +176,10 @@ async fn a_slot_that_is_freed_during_a_pause_resumes_the_sandbox() {
     let forbids = api::ExecuteRequest { auto_resume: false, ..command("true") };
     let turn = turn_while_paused(&harness, &id, forbids).await;
     assert!(
-        matches!(turn, Err(EngineError::Refused(rules::OperationRefusal::InvalidState { .. }))),
+        matches!(
+            turn,
+            Err(EngineError::Sandbox(SandboxError::Refused(rules::OperationRefusal::InvalidState { .. })))
+        ),
         "{turn:?}"
     );
     assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
@@ -175,7 +187,7 @@ async fn a_slot_that_is_freed_during_a_pause_resumes_the_sandbox() {
     // The sandbox is not resumed for a caller that is gone.
     let short = api::ExecuteRequest { timeout_ms: 1500, ..command("true") };
     let turn = turn_while_paused(&harness, &id, short).await;
-    assert!(matches!(turn, Err(EngineError::NeverStarted(_))), "{turn:?}");
+    assert!(matches!(turn, Err(EngineError::Execution(ExecutionError::NeverStarted(_)))), "{turn:?}");
     settle().await;
     assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
     assert_eq!(harness.output(&id, "echo free").await, "free\n");
@@ -193,7 +205,7 @@ async fn a_slot_that_is_freed_after_a_process_loss_starts_the_sandbox() {
         harness.driver.crash(&id);
     };
     let (running, waiting, ()) = tokio::join!(running, harness.run(&id, "cat file"), crashing);
-    assert!(matches!(running, Err(EngineError::Agent(_))), "{running:?}");
+    assert!(matches!(running, Err(EngineError::Agent(AgentError::Failed(_)))), "{running:?}");
     assert_eq!(waiting.unwrap().stdout, "kept\n");
     harness.assert_clean().await;
 }
@@ -213,7 +225,7 @@ async fn a_queued_command_without_capacity_is_refused_and_the_next_is_tried() {
     };
     let (first, second, other) = tokio::join!(harness.run(&id, "true"), harness.run(&id, "true"), taking);
     for turn in [first, second] {
-        assert!(matches!(turn, Err(EngineError::NoCapacity(_))), "{turn:?}");
+        assert!(matches!(turn, Err(EngineError::Capacity(CapacityError::NoCapacity(_)))), "{turn:?}");
     }
     assert_eq!(harness.engine.metrics().counts.refused_capacity, 2);
     harness.engine.sandbox("test", &other).pause().await.unwrap();
@@ -234,10 +246,10 @@ async fn a_shutdown_does_not_wait_for_commands() {
     };
     let (waiting, took) = tokio::join!(harness.run(&id, "true"), stopping);
     assert!(took < Duration::from_secs(5), "it took {took:?}");
-    assert!(matches!(waiting, Err(EngineError::Stopping)), "{waiting:?}");
+    assert!(matches!(waiting, Err(EngineError::Daemon(DaemonError::Stopping))), "{waiting:?}");
     // A sandbox that keeps running is not "not found".
     let error = harness.engine.sandbox("test", &id).status().await.unwrap_err();
-    assert!(matches!(error, EngineError::Stopping), "{error:?}");
+    assert!(matches!(error, EngineError::Daemon(DaemonError::Stopping)), "{error:?}");
     assert_eq!(harness.driver.traces().len(), 1);
     drop(execution);
 }

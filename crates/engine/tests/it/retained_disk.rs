@@ -4,7 +4,7 @@
 use api::{Isolation, SandboxConfig, SandboxId, SnapshotId};
 use driver::Driver;
 use driver::fake::{DriverOp, Fault};
-use engine::{EngineError, EngineSettings, Processes};
+use engine::{CapacityError, EngineError, EngineSettings, Processes};
 use rules::{ForkRequest, Quota, QuotaTable, Quotas, SnapshotRequest};
 
 use crate::harness::{Harness, MINUTE, config, pass, settings};
@@ -56,7 +56,7 @@ fn used(harness: &Harness) -> (u64, u64) {
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, EngineError>) -> (Quota, [u64; 3]) {
     match result {
-        Err(EngineError::Quota(refused)) => {
+        Err(EngineError::Capacity(CapacityError::Quota(refused))) => {
             (refused.quota, [refused.used, refused.requested, refused.allowed])
         }
         other => panic!("{other:?} is not a refusal by a quota"),

@@ -1,7 +1,7 @@
 //! Retention of terminated sandboxes and idempotency records, and metrics.
 
 use api::{SandboxConfig, SandboxState};
-use engine::{EngineError, EngineSettings, SandboxCounts};
+use engine::{EngineError, EngineSettings, ExecutionError, SandboxCounts, SandboxError};
 use rules::{Capacity, Usage};
 use store::{Filter, PageRange, Store};
 
@@ -29,7 +29,7 @@ async fn terminated_sandboxes_and_their_events_are_deleted_after_their_retention
     assert_eq!(listed(&harness).await, 2);
     assert_eq!(harness.kinds(&first).await, Vec::<String>::new());
     let error = harness.engine.sandbox("test", &first).status().await.unwrap_err();
-    assert!(matches!(error, EngineError::NotFound { terminated: None }), "{error:?}");
+    assert!(matches!(error, EngineError::Sandbox(SandboxError::NotFound { terminated: None })), "{error:?}");
     pass(DAY).await;
     // Live sandboxes and their events stay, whatever their age.
     assert_eq!((listed(&harness).await, harness.engine.metrics().counts.purged_sandboxes), (1, 2));
@@ -93,7 +93,7 @@ async fn metrics_report_current_numbers_and_totals() {
     let looking = async {
         settle().await;
         let refused = harness.run(&first, "true").await;
-        assert!(matches!(refused, Err(EngineError::TooManyExecutions(_))), "{refused:?}");
+        assert!(matches!(refused, Err(EngineError::Execution(ExecutionError::TooMany(_)))), "{refused:?}");
         let facts = harness.engine.metrics();
         assert_eq!((facts.executions_running, facts.executions_waiting), (1, 1));
         drop(running);

@@ -11,7 +11,7 @@ use driver::Driver;
 use driver::fake::{DriverOp, FakeDriver, Fault};
 use engine::{
     DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState, Processes,
-    SnapshotCopies,
+    SandboxError, SnapshotCopies, SnapshotError,
 };
 use rules::{IsolationLevels, IsolationPolicy, IsolationRules, SnapshotRequest};
 use store::{EventFilter, MemoryStore, SnapshotRecord, Store};
@@ -136,7 +136,10 @@ async fn another_host_creates_from_what_this_one_has_stored() {
     assert!(one.kinds(&id).await.contains(&"snapshot.stored".to_owned()));
     one.engine.delete_snapshot("test", &first.id).await.unwrap();
     pass(100).await;
-    assert!(matches!(create_from(&two, &first.id).await, Err(EngineError::NoSuchSnapshot { .. })));
+    assert!(matches!(
+        create_from(&two, &first.id).await,
+        Err(EngineError::Snapshot(SnapshotError::NotFound { .. }))
+    ));
 
     let found = two.engine.snapshot("test", &second.id).await.unwrap();
     assert_eq!(
@@ -158,10 +161,10 @@ async fn another_host_creates_from_what_this_one_has_stored() {
     assert_eq!(two.driver.list_snapshots().await.unwrap(), []);
     // Only its own host deletes it, and other accounts do not see it.
     let refused = two.engine.delete_snapshot("test", &second.id).await.unwrap_err();
-    assert!(matches!(refused, EngineError::SnapshotOfOtherHost { .. }), "{refused}");
+    assert!(matches!(refused, EngineError::Snapshot(SnapshotError::OfOtherHost { .. })), "{refused}");
     for harness in [&one, &two] {
         let unseen = harness.engine.snapshot("other", &second.id).await.unwrap_err();
-        assert!(matches!(unseen, EngineError::NoSuchSnapshot { .. }), "{unseen}");
+        assert!(matches!(unseen, EngineError::Snapshot(SnapshotError::NotFound { .. })), "{unseen}");
     }
     one.assert_clean().await;
     two.assert_clean().await;
@@ -237,7 +240,7 @@ async fn a_hibernated_sandbox_wakes_on_another_host_and_its_own_gives_it_up() {
     let before = one.store.get(&id).await.unwrap().unwrap();
     pass(HOUR).await;
     let refused = two.engine.adopt("other", &id, &rules()).await.unwrap_err();
-    assert!(matches!(refused, EngineError::NotFound { .. }), "{refused}");
+    assert!(matches!(refused, EngineError::Sandbox(SandboxError::NotFound { .. })), "{refused}");
     let resumed = two.engine.adopt("test", &id, &rules()).await.unwrap();
     assert!(resumed.paused_duration_ms >= HOUR, "{resumed:?}");
     assert_eq!(two.output(&id, "cat file; pgrep -c sleep").await, "kept\n1\n");
@@ -252,7 +255,7 @@ async fn a_hibernated_sandbox_wakes_on_another_host_and_its_own_gives_it_up() {
     // It exists once: nobody else gets it, and its former host gives it up.
     let three = place.host("three").await;
     let refused = three.engine.adopt("test", &id, &rules()).await.unwrap_err();
-    assert!(matches!(refused, EngineError::NotFound { .. }), "{refused}");
+    assert!(matches!(refused, EngineError::Sandbox(SandboxError::NotFound { .. })), "{refused}");
     let one = place.restart(&one, "one", 0).await;
     pass(MINUTE).await;
     assert_eq!(one.ended(&id).await.1, "adopted");
@@ -288,7 +291,7 @@ async fn the_copy_of_a_sandbox_that_wakes_is_removed() {
     pass(100).await;
     assert_eq!(place.objects(), Vec::<PathBuf>::new());
     let gone = two.engine.adopt("test", &id, &rules()).await.unwrap_err();
-    assert!(matches!(gone, EngineError::NotFound { .. }), "{gone}");
+    assert!(matches!(gone, EngineError::Sandbox(SandboxError::NotFound { .. })), "{gone}");
     assert_eq!(one.driver.list_snapshots().await.unwrap(), []);
 }
 
@@ -394,7 +397,10 @@ async fn an_evicted_snapshot_survives_what_the_store_has_lost_as_far_as_possible
     let harness = place.restart(&harness, "one", DAY).await;
     pass(MINUTE).await;
     let failed = create_from(&harness, &snapshot.id).await.unwrap_err();
-    assert!(matches!(failed, EngineError::Archive(ArchiveError::Missing { .. })), "{failed}");
+    assert!(
+        matches!(failed, EngineError::Snapshot(SnapshotError::Archive(ArchiveError::Missing { .. }))),
+        "{failed}"
+    );
     fs::create_dir_all(chunk.parent().unwrap()).unwrap();
     fs::write(&chunk, content).unwrap();
     let copy = create_from(&harness, &snapshot.id).await.unwrap();
@@ -432,7 +438,7 @@ async fn a_store_that_is_away_delays_copies_and_loses_nothing() {
     assert!(harness.engine.metrics().counts.snapshot_uploads_failed > 3);
     // The deleted one is gone at once, and snapshots on this host work.
     let gone = harness.engine.snapshot("test", &first.id).await.unwrap_err();
-    assert!(matches!(gone, EngineError::NoSuchSnapshot { .. }), "{gone}");
+    assert!(matches!(gone, EngineError::Snapshot(SnapshotError::NotFound { .. })), "{gone}");
     let copy = create_from(&harness, &second.id).await.unwrap();
     assert_eq!(harness.output(&copy, "cat file").await, "old\n");
     fs::remove_file(place.store()).unwrap();
@@ -498,12 +504,17 @@ async fn a_damaged_copy_is_never_used_and_its_repair_is_enough() {
         *damaged.last_mut().unwrap() ^= 1;
         fs::write(&object, damaged).unwrap();
         let failed = create_from(&two, &snapshot.id).await.unwrap_err();
-        assert!(matches!(failed, EngineError::Archive(ArchiveError::Damaged { .. })), "{failed}");
+        assert!(
+            matches!(failed, EngineError::Snapshot(SnapshotError::Archive(ArchiveError::Damaged { .. }))),
+            "{failed}"
+        );
         fs::remove_file(&object).unwrap();
         let failed = create_from(&two, &snapshot.id).await.unwrap_err();
         let is_missing = matches!(
             failed,
-            EngineError::Archive(ArchiveError::Missing { .. }) | EngineError::NoSuchSnapshot { .. }
+            EngineError::Snapshot(
+                SnapshotError::Archive(ArchiveError::Missing { .. }) | SnapshotError::NotFound { .. }
+            )
         );
         assert!(is_missing && two.engine.living() == 0, "{failed}");
         fs::write(&object, content).unwrap();
@@ -528,7 +539,9 @@ async fn a_host_without_the_image_says_so() {
     let two = Harness::with_copies(driver, store, place.settings("two"), START, copies).await;
     assert_eq!(two.engine.snapshot("test", &snapshot.id).await.unwrap().image, snapshot.image);
     let failed = create_from(&two, &snapshot.id).await.unwrap_err();
-    assert!(matches!(failed, EngineError::OtherImage { image, .. } if image == snapshot.image));
+    assert!(
+        matches!(failed, EngineError::Snapshot(SnapshotError::OtherImage { image, .. }) if image == snapshot.image)
+    );
     // The host of the snapshot has its layers, whatever became of the image.
     let copies = SnapshotCopies { find_digest: Arc::new(|_| None), ..place.copies("one", 0) };
     let (driver, store) = (one.driver.clone(), one.store.clone());
@@ -547,7 +560,7 @@ async fn snapshots_are_deleted_after_their_retention() {
     let second = take_with(&harness, &id, false).await;
     pass(DAY + 15 * MINUTE).await;
     let gone = harness.engine.snapshot("test", &first.id).await.unwrap_err();
-    assert!(matches!(gone, EngineError::NoSuchSnapshot { .. }), "{gone}");
+    assert!(matches!(gone, EngineError::Snapshot(SnapshotError::NotFound { .. })), "{gone}");
     stored(&harness, &second).await;
     assert_eq!(harness.engine.metrics().counts.snapshots_expired, 1);
     assert_eq!(harness.kinds(&id).await.iter().filter(|kind| *kind == "snapshot.deleted").count(), 1);
@@ -567,7 +580,10 @@ async fn a_manifest_that_no_host_has_authenticated_is_refused() {
     let [old, new] = [&first.id, &second.id].map(|id| fs::read(path(id)).unwrap());
     let refused = async |reason: Unauthentic| {
         let failed = create_from(&two, &first.id).await.unwrap_err();
-        let EngineError::Archive(ArchiveError::Unauthentic { reason: found, .. }) = &failed else {
+        let EngineError::Snapshot(SnapshotError::Archive(ArchiveError::Unauthentic {
+            reason: found, ..
+        })) = &failed
+        else {
             panic!("{failed}")
         };
         assert_eq!((found, two.engine.living()), (&reason, 0));
@@ -615,7 +631,10 @@ async fn an_adoption_needs_the_isolation_that_image_and_account_have_here() {
         let rules = IsolationRules::new(&Arc::new(policy), "test");
         let refused = two.engine.adopt("test", &id, &rules).await.unwrap_err();
         assert!(
-            matches!(refused, EngineError::WeakIsolation { minimum: Isolation::Gvisor, .. }),
+            matches!(
+                refused,
+                EngineError::Snapshot(SnapshotError::WeakIsolation { minimum: Isolation::Gvisor, .. })
+            ),
             "{refused}"
         );
         assert_eq!((two.engine.living(), two.driver.list_snapshots().await.unwrap()), (0, vec![]));

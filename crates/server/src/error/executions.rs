@@ -1,9 +1,12 @@
 //! Errors of detached executions.
 
 use api::ErrorCode;
-use engine::{ExecutionId, ExecutionState};
+use engine::{ExecutionEnd, ExecutionError, ExecutionId};
 
-use super::ApiError;
+use super::{ApiError, RefusalCode};
+
+/// Commands are usually short.
+pub(super) const SLOT_RETRY_S: u64 = 1;
 
 /// The execution never existed, or it was removed because newer ones have ended.
 pub fn no_execution(id: &str) -> ApiError {
@@ -11,17 +14,32 @@ pub fn no_execution(id: &str) -> ApiError {
     ApiError::new(ErrorCode::ExecutionNotFound, message).with_detail("executionId", id)
 }
 
+/// What the engine refuses of commands and of detached executions.
+pub fn of_execution(error: ExecutionError) -> ApiError {
+    match error {
+        ExecutionError::TooMany(error) => {
+            ApiError::refused(RefusalCode::RateLimited, error.why(), error.limit(), SLOT_RETRY_S)
+        }
+        ExecutionError::NeverStarted(error) => ApiError::new(ErrorCode::ExecutionTimeout, error.to_string()),
+        ExecutionError::NotFound { id } => no_execution(id.as_str()),
+        ExecutionError::Ended { id, end } => ended(&id, end),
+        ExecutionError::NoStdin { id } => stdin_closed(&id),
+        ExecutionError::NoTerminal { id } => not_a_terminal(&id),
+        error @ ExecutionError::Log(_) => ApiError::internal(error),
+    }
+}
+
 /// The execution accepts neither input nor signals.
-pub fn ended(id: &ExecutionId, state: ExecutionState) -> ApiError {
-    let how = match state {
-        ExecutionState::Lost => "was lost: its processes ended with those of the sandbox",
-        ExecutionState::Running | ExecutionState::Exited => "has ended",
+fn ended(id: &ExecutionId, end: ExecutionEnd) -> ApiError {
+    let how = match end {
+        ExecutionEnd::Lost => "was lost: its processes ended with those of the sandbox",
+        ExecutionEnd::Exited => "has ended",
     };
     ApiError::new(ErrorCode::ExecutionEnded, format!("execution {id} {how}"))
         .with_detail("executionId", id.as_str())
 }
 
-pub fn stdin_closed(id: &ExecutionId) -> ApiError {
+fn stdin_closed(id: &ExecutionId) -> ApiError {
     let message = format!(
         "the standard input of execution {id} is not open: it was closed, or the execution was started without 'openStdin'"
     );

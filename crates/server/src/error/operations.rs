@@ -3,15 +3,17 @@
 use std::fmt::Display;
 
 use api::{ErrorCode, SandboxId, SandboxState, Timestamp};
-use engine::EngineError;
+use engine::{
+    AgentError, CapacityError, DaemonError, EngineError, HibernationError, HostError, SandboxError,
+    SnapshotError,
+};
 use rules::{OperationRefusal, QuotaExceeded, ReachedLimit, TimeMs};
 
+use super::executions::SLOT_RETRY_S;
 use super::refusal::RefusedBy;
 use super::{ApiError, Condition, RefusalCode, executions, files, ports, snapshots};
 use crate::limiter::Refused;
 
-/// Commands are usually short.
-const SLOT_RETRY_S: u64 = 1;
 /// Capacity becomes free when a sandbox is paused or terminated.
 const CAPACITY_RETRY_S: u64 = 10;
 /// Each sandbox has a range of user ids.
@@ -28,61 +30,47 @@ pub enum OperationKind {
 /// The API error for an error of the engine. `id` is the sandbox id in the request, if any.
 pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind) -> ApiError {
     let api_error = match error {
-        EngineError::NotFound { terminated } => return not_found(id.unwrap_or_default(), terminated),
-        EngineError::Refused(OperationRefusal::NotFound) => return not_found(id.unwrap_or_default(), None),
-        EngineError::NameTaken { name, holder } => return name_taken(&name, holder.as_ref()),
-        EngineError::NoSuchSnapshot { id } => return snapshots::no_snapshot(id.as_str()),
-        error @ (EngineError::ForeignSnapshot { .. }
-        | EngineError::SnapshotOfOtherHost { .. }
-        | EngineError::AdoptedElsewhere
-        | EngineError::SnapshotArriving { .. }
-        | EngineError::OtherImage { .. }
-        | EngineError::WeakIsolation { .. }
-        | EngineError::Archive(_)) => snapshots::of_snapshot(error),
-        error @ (EngineError::CannotStoreProcesses { .. } | EngineError::OtherRelease(_)) => {
-            of_isolation(&error)
+        EngineError::Sandbox(SandboxError::NotFound { terminated }) => {
+            return not_found(id.unwrap_or_default(), terminated);
         }
-        error @ EngineError::ReadOnlyDisk => ApiError::new(ErrorCode::InvalidState, error.to_string()),
-        EngineError::WakeFailed(source) => wake_failed(source),
-        EngineError::GaveUp(error) => gave_up(error),
-        EngineError::Config(error) => reader::RequestRefusal::from(error).into(),
-        EngineError::Refused(refusal @ OperationRefusal::InvalidState { state, .. }) => {
-            ApiError::new(ErrorCode::InvalidState, refusal.to_string())
-                .with_detail("state", state.to_string())
+        EngineError::Sandbox(SandboxError::Refused(OperationRefusal::NotFound)) => {
+            return not_found(id.unwrap_or_default(), None);
         }
-        error @ EngineError::Workdir { .. } => {
+        EngineError::Sandbox(SandboxError::NameTaken { name, holder }) => {
+            return name_taken(&name, holder.as_ref());
+        }
+        EngineError::Snapshot(SnapshotError::NotFound { id }) => return snapshots::no_snapshot(id.as_str()),
+        EngineError::Sandbox(SandboxError::Refused(
+            refusal @ OperationRefusal::InvalidState { state, .. },
+        )) => ApiError::new(ErrorCode::InvalidState, refusal.to_string())
+            .with_detail("state", state.to_string()),
+        EngineError::Sandbox(error @ SandboxError::Workdir { .. }) => {
             ApiError::new(ErrorCode::InvalidConfig, error.to_string()).with_detail("field", "workdir")
         }
-        EngineError::NeverStarted(error) => ApiError::new(ErrorCode::ExecutionTimeout, error.to_string()),
-        error @ (EngineError::TooManyExecutions(_)
-        | EngineError::NoCapacity(_)
-        | EngineError::Shortage(_)
-        | EngineError::Quota(_)
-        | EngineError::NoSlot(_)
-        | EngineError::HostExhausted { .. }
-        | EngineError::Stopping) => of_refusal(error),
+        EngineError::Sandbox(error @ SandboxError::ReadOnlyDisk) => {
+            ApiError::new(ErrorCode::InvalidState, error.to_string())
+        }
+        EngineError::Snapshot(error) => snapshots::of_snapshot(error),
+        EngineError::Hibernation(error) => of_hibernation(error),
+        EngineError::Config(error) => reader::RequestRefusal::from(error).into(),
+        EngineError::Capacity(error) => of_capacity(error),
+        EngineError::Execution(error) => executions::of_execution(error),
+        EngineError::Process(error) => ApiError::new(ErrorCode::InvalidRequest, error.to_string()),
+        EngineError::Code(error) => super::code::of_code(&error),
         EngineError::Port(refusal) => ports::of_port(&refusal),
-        EngineError::NoSuchExecution { id } => executions::no_execution(id.as_str()),
-        EngineError::ExecutionEnded { id, state } => executions::ended(&id, state),
-        EngineError::NoStdin { id } => executions::stdin_closed(&id),
-        EngineError::NoTerminal { id } => executions::not_a_terminal(&id),
         EngineError::File(fault) => files::of_file(fault),
-        error @ (EngineError::ProcessRefused { .. }
-        | EngineError::NoSuchProcess { .. }
-        | EngineError::ProcessInvalid(_)) => ApiError::new(ErrorCode::InvalidRequest, error.to_string()),
-        EngineError::AgentBusy { message } if operation == OperationKind::Files => files::busy(message),
-        EngineError::AgentTooOld if operation != OperationKind::Other => files::agent_too_old(),
-        EngineError::NoInterpreter => super::code::no_interpreter(),
-        error @ EngineError::InterpreterFailed { .. } => super::code::interpreter_failed(&error),
-        error @ (EngineError::Agent(_)
-        | EngineError::AgentBusy { .. }
-        | EngineError::AgentTooOld
-        | EngineError::PortUnreachable { .. }
-        | EngineError::Backend(_)) => of_sandbox_failure(error, operation),
-        error @ (EngineError::Network(_)
-        | EngineError::Store(_)
-        | EngineError::Log(_)
-        | EngineError::TaskLost) => ApiError::internal(error),
+        EngineError::Agent(AgentError::Busy { message }) if operation == OperationKind::Files => {
+            files::busy(message)
+        }
+        EngineError::Agent(AgentError::TooOld) if operation != OperationKind::Other => files::agent_too_old(),
+        EngineError::Host(HostError::Exhausted { what, source }) => host_exhausted(what, source),
+        EngineError::Daemon(DaemonError::GaveUp(error)) => gave_up(error),
+        EngineError::Daemon(error @ DaemonError::Stopping) => ApiError::stopping(error),
+        error @ (EngineError::Agent(_) | EngineError::Host(HostError::Backend(_))) => {
+            of_sandbox_failure(error, operation)
+        }
+        error @ (EngineError::Host(HostError::Network(_) | HostError::Store(_))
+        | EngineError::Daemon(DaemonError::TaskLost)) => ApiError::internal(error),
     };
     match id {
         Some(id) => api_error.with_detail("sandboxId", id),
@@ -90,29 +78,38 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
     }
 }
 
-/// What the engine refuses for now.
-fn of_refusal(error: EngineError) -> ApiError {
+/// There is no room for what was requested.
+fn of_capacity(error: CapacityError) -> ApiError {
     match error {
-        EngineError::TooManyExecutions(error) => {
-            ApiError::refused(RefusalCode::RateLimited, error.why(), error.limit(), SLOT_RETRY_S)
-        }
-        EngineError::NoCapacity(error) => exhausted(error.why(), error.limit()),
-        EngineError::Shortage(error) => exhausted(error.why(), error.limit()),
-        EngineError::Quota(error) => of_quota(&error),
-        EngineError::NoSlot(ranges) => {
+        CapacityError::NoCapacity(error) => exhausted(error.why(), error.limit()),
+        CapacityError::Shortage(error) => exhausted(error.why(), error.limit()),
+        CapacityError::Quota(error) => of_quota(&error),
+        CapacityError::NoSlot(ranges) => {
             let why = "all ranges of user ids of this host are in use; terminate other sandboxes";
             exhausted(why, ReachedLimit::set_by_operator(ranges.into(), "sandboxes on this host", IDS_KEY))
         }
-        EngineError::HostExhausted { what, .. } => {
-            let why = format!("the host has no {what} left; terminate other sandboxes");
-            exhausted(why, Condition::HostResources).with_cause(error)
-        }
-        EngineError::Stopping => ApiError::stopping(error),
-        error => ApiError::internal(error),
     }
 }
 
-/// The isolation of the sandbox, or its release, does not allow the operation.
+fn host_exhausted(what: &str, source: engine::Source) -> ApiError {
+    let why = format!("the host has no {what} left; terminate other sandboxes");
+    exhausted(why, Condition::HostResources).with_cause(source)
+}
+
+/// The processes of the sandbox were not stored, or not continued.
+fn of_hibernation(error: HibernationError) -> ApiError {
+    match error {
+        HibernationError::NotStorable { .. } => {
+            ApiError::new(ErrorCode::IsolationMismatch, error.to_string())
+        }
+        HibernationError::OtherRelease(_) => {
+            let remedy = "install that release, or give the processes up with 'cold' true";
+            ApiError::new(ErrorCode::IsolationMismatch, format!("{error}; {remedy}"))
+        }
+        HibernationError::WakeFailed(source) => wake_failed(source),
+    }
+}
+
 fn wake_failed(source: engine::Source) -> ApiError {
     let message = format!(
         "the processes of the sandbox could not be continued: {source}. They are still stored: try again, or give \
@@ -124,14 +121,6 @@ fn wake_failed(source: engine::Source) -> ApiError {
 fn gave_up(error: rules::GaveUp) -> ApiError {
     let message = format!("{error}; the operator can find the reason in the log of the service");
     ApiError::new(ErrorCode::InternalError, message).with_cause(error)
-}
-
-fn of_isolation(error: &EngineError) -> ApiError {
-    let remedy = match error {
-        EngineError::OtherRelease(_) => "; install that release, or give the processes up with 'cold' true",
-        _ => "",
-    };
-    ApiError::new(ErrorCode::IsolationMismatch, format!("{error}{remedy}"))
 }
 
 /// The agent or the isolation backend failed.

@@ -2,7 +2,7 @@
 
 use api::{ErrorCode, SandboxId, SnapshotId};
 use archive::ArchiveError;
-use engine::EngineError;
+use engine::SnapshotError;
 
 use super::{ApiError, Condition, RefusalCode};
 
@@ -25,23 +25,23 @@ fn of_other_sandbox(id: &SnapshotId, sandbox: &SandboxId) -> ApiError {
 }
 
 /// What stands between a request and a snapshot, or the copy of a sandbox in the object store.
-pub fn of_snapshot(error: EngineError) -> ApiError {
+pub fn of_snapshot(error: SnapshotError) -> ApiError {
     let message = error.to_string();
     match error {
-        EngineError::ForeignSnapshot { id, sandbox } => of_other_sandbox(&id, &sandbox),
-        EngineError::SnapshotArriving { .. } => unavailable(&message, Condition::SnapshotCopy),
-        EngineError::OtherImage { .. } => {
+        SnapshotError::NotFound { id } => no_snapshot(id.as_str()),
+        SnapshotError::Foreign { id, sandbox } => of_other_sandbox(&id, &sandbox),
+        SnapshotError::Arriving { .. } => unavailable(&message, Condition::SnapshotCopy),
+        SnapshotError::OtherImage { .. } => {
             let message = format!("{message}; ask the operator to import that image");
             ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image")
         }
-        EngineError::WeakIsolation { .. } => {
+        SnapshotError::WeakIsolation { .. } => {
             ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "isolation")
         }
-        EngineError::SnapshotOfOtherHost { .. } | EngineError::AdoptedElsewhere => {
+        SnapshotError::OfOtherHost { .. } | SnapshotError::AdoptedElsewhere => {
             ApiError::new(ErrorCode::InvalidState, message)
         }
-        EngineError::Archive(error) => of_archive(error),
-        error => ApiError::internal(error),
+        SnapshotError::Archive(error) => of_archive(error),
     }
 }
 

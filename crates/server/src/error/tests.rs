@@ -1,4 +1,4 @@
-use engine::EngineError;
+use engine::{AgentError, CapacityError, DaemonError, EngineError, ExecutionError, HostError, SandboxError};
 use image::{FailureKind, ImageError, SourceFailure};
 use rules::{Operation, OperationRefusal, TimeMs};
 use serde_json::json;
@@ -16,23 +16,23 @@ fn row(error: EngineError, operation: OperationKind) -> (u16, &'static str, Opti
 #[test]
 fn every_fault_of_the_engine_has_its_row() {
     let driver = || EngineError::backend("start: secret path");
-    let refused = EngineError::Refused(OperationRefusal::InvalidState {
+    let refused = EngineError::Sandbox(SandboxError::Refused(OperationRefusal::InvalidState {
         state: api::SandboxState::Paused,
         operation: Operation::Pause,
         allowed: &[api::SandboxState::Running],
-    });
+    }));
     assert_eq!(row(refused, OperationKind::Other), (409, "INVALID_STATE", None));
     assert_eq!(
-        row(EngineError::NotFound { terminated: None }, OperationKind::Other),
+        row(EngineError::Sandbox(SandboxError::NotFound { terminated: None }), OperationKind::Other),
         (404, "SANDBOX_NOT_FOUND", None)
     );
     assert_eq!(
-        row(EngineError::Refused(OperationRefusal::NotFound), OperationKind::Execute),
+        row(EngineError::Sandbox(SandboxError::Refused(OperationRefusal::NotFound)), OperationKind::Execute),
         (404, "SANDBOX_NOT_FOUND", None)
     );
     for holder in [None, ID.and_then(|id| id.parse().ok())] {
         let error = of_engine(
-            EngineError::NameTaken { name: "web".to_owned(), holder: holder.clone() },
+            EngineError::Sandbox(SandboxError::NameTaken { name: "web".to_owned(), holder: holder.clone() }),
             None,
             OperationKind::Other,
         );
@@ -44,20 +44,26 @@ fn every_fault_of_the_engine_has_its_row() {
         );
         assert_eq!(holder.is_some(), error.message.contains("sb_aaaaaaaa"), "{}", error.message);
     }
-    let never = EngineError::NeverStarted(rules::NeverStarted { timeout_ms: 5 });
+    let never = EngineError::Execution(ExecutionError::NeverStarted(rules::NeverStarted { timeout_ms: 5 }));
     assert_eq!(row(never, OperationKind::Execute), (408, "EXECUTION_TIMEOUT", None));
-    assert_eq!(row(EngineError::NoSlot(5), OperationKind::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
+    assert_eq!(
+        row(EngineError::Capacity(CapacityError::NoSlot(5)), OperationKind::Other),
+        (503, "RESOURCE_EXHAUSTED", Some(10))
+    );
     let quota = rules::Quotas { streams: Some(1), connections: Some(0), ..Default::default() };
-    let streams = EngineError::Quota(quota.stream(1).unwrap_err());
+    let streams = EngineError::Capacity(CapacityError::Quota(quota.stream(1).unwrap_err()));
     assert_eq!(row(streams, OperationKind::Other), (429, "QUOTA_EXCEEDED", Some(10)));
-    let connections = EngineError::Quota(quota.connect(0).unwrap_err());
+    let connections = EngineError::Capacity(CapacityError::Quota(quota.connect(0).unwrap_err()));
     assert_eq!(row(connections, OperationKind::Other), (429, "QUOTA_EXCEEDED", Some(1)));
     let short = rules::Shortage::Disk { free_mb: 1, needed_mb: 2 };
-    let error = of_engine(EngineError::Shortage(short), ID, OperationKind::Other);
+    let error = of_engine(EngineError::Capacity(CapacityError::Shortage(short)), ID, OperationKind::Other);
     assert_eq!((error.status().as_u16(), error.retry_after_s), (503, Some(10)));
     assert_eq!(error.details["key"], "capacity.reserve_disk_mb");
-    assert_eq!(row(EngineError::Stopping, OperationKind::Execute), (503, "RESOURCE_EXHAUSTED", Some(5)));
-    let full = EngineError::HostExhausted { what: "disk", source: "no space left".into() };
+    assert_eq!(
+        row(EngineError::Daemon(DaemonError::Stopping), OperationKind::Execute),
+        (503, "RESOURCE_EXHAUSTED", Some(5))
+    );
+    let full = EngineError::Host(HostError::Exhausted { what: "disk", source: "no space left".into() });
     assert_eq!(row(full, OperationKind::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
     assert_eq!(row(driver(), OperationKind::Execute), (502, "EXECUTION_ERROR", None));
     assert_eq!(row(driver(), OperationKind::Other), (500, "INTERNAL_ERROR", None));
@@ -66,10 +72,13 @@ fn every_fault_of_the_engine_has_its_row() {
         (502, "EXECUTION_ERROR", None)
     );
     assert_eq!(
-        row(EngineError::Store(StoreError::Closed), OperationKind::Execute),
+        row(EngineError::Host(HostError::Store(StoreError::Closed)), OperationKind::Execute),
         (500, "INTERNAL_ERROR", None)
     );
-    assert_eq!(row(EngineError::TaskLost, OperationKind::Other), (500, "INTERNAL_ERROR", None));
+    assert_eq!(
+        row(EngineError::Daemon(DaemonError::TaskLost), OperationKind::Other),
+        (500, "INTERNAL_ERROR", None)
+    );
     // What really happened is for the log.
     let error = of_engine(driver(), ID, OperationKind::Other);
     assert!(!error.message.contains("secret") && error.cause_text().unwrap().contains("secret"));
@@ -94,9 +103,12 @@ fn every_fault_among_files_has_its_row() {
         let fault = FileError { kind, message: "x".to_owned() };
         assert_eq!(row(EngineError::File(fault), OperationKind::Files), expected, "{kind:?}");
     }
-    let busy = EngineError::AgentBusy { message: "too many".to_owned() };
+    let busy = EngineError::Agent(AgentError::Busy { message: "too many".to_owned() });
     assert_eq!(row(busy, OperationKind::Files), (429, "RATE_LIMITED", Some(1)));
-    assert_eq!(row(EngineError::AgentTooOld, OperationKind::Files), (409, "INVALID_STATE", None));
+    assert_eq!(
+        row(EngineError::Agent(AgentError::TooOld), OperationKind::Files),
+        (409, "INVALID_STATE", None)
+    );
     assert_eq!(row(EngineError::agent("secret"), OperationKind::Files), (502, "EXECUTION_ERROR", None));
 }
 

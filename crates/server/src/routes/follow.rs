@@ -12,7 +12,7 @@ use api::{ErrorCode, EventId, SandboxId};
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
 use bytes::Bytes;
-use engine::EngineError;
+use engine::{EngineError, SandboxError};
 use store::{EventFilter, Topic};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -163,7 +163,7 @@ impl EventStream {
         self.check_at = None;
         let Some(id) = &self.start.ends_with else { return };
         let found = self.service.engine.sandbox(&self.start.filter.account, id).status().await;
-        if matches!(found, Err(EngineError::NotFound { .. })) {
+        if matches!(found, Err(EngineError::Sandbox(SandboxError::NotFound { .. }))) {
             self.stage = Stage::Last;
         }
     }

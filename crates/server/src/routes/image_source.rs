@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{SnapshotId, TemplateState};
-use engine::EngineError;
+use engine::{EngineError, SnapshotError};
 use image::{Image, ImageError, NamedBy, ProgressFn, PullReport, PullStep};
 use rules::{ImageReference, ImageRefusal};
 use tokio::sync::watch;
@@ -89,7 +89,9 @@ async fn operator_name(
 /// snapshot is known. The source may have another image by now, so the request can fail again.
 pub async fn pull_missing(service: &Service, account: &str, error: &EngineError) -> Result<bool, ApiError> {
     match error {
-        EngineError::OtherImage { image, .. } if !image.starts_with(SnapshotId::PREFIX) => {
+        EngineError::Snapshot(SnapshotError::OtherImage { image, .. })
+            if !image.starts_with(SnapshotId::PREFIX) =>
+        {
             let wait = PullWait::of_request(service.pull_timeout);
             find_image(service, account, image, wait).await.map(|_| true)
         }

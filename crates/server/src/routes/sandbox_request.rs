@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::{RunId, SandboxId};
 use axum::http::request::Parts;
 use bytes::Bytes;
-use engine::EngineError;
+use engine::{EngineError, SandboxError};
 use reader::RequestBody;
 
 use super::read;
@@ -44,7 +44,9 @@ impl<'a> SandboxRequest<'a> {
         let request = Self { service, caller, parts, id, endpoint };
         match service.engine.sandbox(&caller.account, &request.id).status().await {
             Ok(_) => Ok(request),
-            Err(EngineError::NotFound { terminated: Some(_) }) if request.was_answered().await? => {
+            Err(EngineError::Sandbox(SandboxError::NotFound { terminated: Some(_) }))
+                if request.was_answered().await? =>
+            {
                 Ok(request)
             }
             Err(error) => Err(of_engine(error, Some(request.id.as_str()), operation)),

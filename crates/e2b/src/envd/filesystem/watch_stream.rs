@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{EngineError, Watch, WatchEvent};
+use engine::{DaemonError, EngineError, Watch, WatchEvent};
 use futures_util::{Stream, stream};
 use serde_json::json;
 use tokio::time::Instant;
@@ -102,7 +102,9 @@ impl WatchStream {
                 Ok(self.end(Some(&error)))
             }
             Ok(None) => Ok(self.end(None)),
-            Err(EngineError::Stopping) => Err(io::Error::other("the daemon is stopping")),
+            Err(EngineError::Daemon(DaemonError::Stopping)) => {
+                Err(io::Error::other("the daemon is stopping"))
+            }
             Err(error) => {
                 let failure = Failure::of(error);
                 match failure.to_rpc() {

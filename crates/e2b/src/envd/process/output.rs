@@ -7,7 +7,7 @@
 use std::io;
 
 use bytes::Bytes;
-use engine::{EngineError, Process, ProcessEnd, ProcessEvent};
+use engine::{DaemonError, EngineError, Process, ProcessEnd, ProcessEvent};
 use futures_util::{Stream, stream};
 use tokio::time::Instant;
 
@@ -90,7 +90,9 @@ impl Output {
                 "output was dropped because it was not read in time; the process is still running",
             ))),
             Ok(ProcessEvent::Ended(end)) => self.ended(&end).await,
-            Err(EngineError::Stopping) => Err(io::Error::other("the daemon is stopping")),
+            Err(EngineError::Daemon(DaemonError::Stopping)) => {
+                Err(io::Error::other("the daemon is stopping"))
+            }
             Err(error) => {
                 let error = Failure::of(error).to_rpc();
                 Ok(self.fail(&error.ok_or_else(|| io::Error::other("the sandbox is not running"))?))

@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::capacity::provision::ProvisionedSandbox;
-use crate::capacity::provision::Provisioner;
-use crate::capacity::provision::warm_pool::WarmPool;
-use crate::capacity::provision::warm_pool::{PoolKey, PoolTarget};
+use super::warm_pool::{PoolKey, PoolTarget, WarmPool};
+use super::{ProvisionedSandbox, Provisioner};
 use crate::counters::Counters;
 use crate::error::EngineError;
 use crate::tasks::Tasks;

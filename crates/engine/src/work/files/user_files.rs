@@ -5,7 +5,7 @@ use guest_proto::{
     MAX_PATH,
 };
 
-use crate::error::{EngineError, FileError};
+use crate::error::FileError;
 use crate::work::files::info::{FileInfo, FileRange, info};
 
 /// A file operation on behalf of a user. Relative paths, `~` and `~/…` begin at the user's home; an empty path is the home. The
@@ -129,10 +129,10 @@ impl UserFileOp {
         )
     }
 
-    pub(crate) fn check(&self, user: &str) -> Result<(), EngineError> {
+    pub(crate) fn check(&self, user: &str) -> Result<(), FileError> {
         let invalid = |message: &str| {
             let message = message.to_owned();
-            Err(EngineError::from(FileError { kind: FileErrorKind::Invalid, message }))
+            Err(FileError { kind: FileErrorKind::Invalid, message })
         };
         if user.is_empty() || user.len() > guest_proto::MAX_USER || user.contains('\0') {
             return invalid("the name of the user is empty, has more than 256 bytes or a NUL byte");

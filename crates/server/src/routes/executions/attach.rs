@@ -4,7 +4,7 @@ use api::ErrorCode;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
-use engine::{EngineError, ExecutionState};
+use engine::{EngineError, ExecutionError, ExecutionState};
 use listen::Takeover;
 use reader::OutputOffset;
 use rules::OutputPosition;
@@ -126,7 +126,7 @@ async fn source(
         match engine.sandbox(account, id).attach(execution, from, auto_resume).await {
             Ok(attachment) => return Ok(Source::Attached(attachment)),
             // It ended since the check above.
-            Err(EngineError::ExecutionEnded { .. }) => {}
+            Err(EngineError::Execution(ExecutionError::Ended { .. })) => {}
             Err(error) => return Err(request.fault(error)),
         }
     }

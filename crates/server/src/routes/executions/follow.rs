@@ -10,7 +10,7 @@ use std::sync::Arc;
 use api::{Done, ErrorCode, StreamEvent};
 use axum::response::Response;
 use bytes::Bytes;
-use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent, OutputReader};
+use engine::{Channel, DaemonError, EngineError, ExecutionState, ExecutionStatus, OutputEvent, OutputReader};
 use futures_util::FutureExt;
 use reader::OutputForm;
 use rules::OutputPosition;
@@ -108,7 +108,7 @@ impl sse::Source for OutputStream {
             let followed = if chunk.is_empty() {
                 tokio::select! {
                     biased;
-                    () = self.service.stopping.cancelled() => Err(EngineError::Stopping),
+                    () = self.service.stopping.cancelled() => Err(EngineError::Daemon(DaemonError::Stopping)),
                     followed = self.reader.next() => followed,
                     () = tokio::time::sleep(KEEP_ALIVE) => {
                         return Some(Chunk::comment("nothing new").into_bytes());
@@ -132,7 +132,7 @@ impl OutputStream {
             Ok(OutputEvent::Output { channel, bytes, .. }) => self.unsplit = Some((channel, bytes)),
             Ok(OutputEvent::Dropped { position }) => self.skip_to(chunk, position),
             Ok(OutputEvent::Ended(status)) => self.end(chunk, *status),
-            Err(EngineError::Stopping) => self.end_with(chunk, &stopping()),
+            Err(EngineError::Daemon(DaemonError::Stopping)) => self.end_with(chunk, &stopping()),
             Err(error) => self.end_with(chunk, &of_engine(error, None, OperationKind::Execute)),
         }
     }

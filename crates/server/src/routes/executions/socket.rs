@@ -17,8 +17,8 @@ use api::bounds::{COLS, ROWS};
 use api::{ErrorCode, SandboxId, TerminalControl, TerminalNote, TerminalWarning};
 use base::IgnorePoison;
 use engine::{
-    Attachment, EngineError, ExecutionStatus, ExpiryWarning, ExpiryWarnings, Input, OutputEvent,
-    OutputReader, TerminalSize,
+    Attachment, DaemonError, EngineError, ExecutionError, ExecutionStatus, ExpiryWarning, ExpiryWarnings,
+    Input, OutputEvent, OutputReader, TerminalSize,
 };
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -147,7 +147,8 @@ async fn receive_input(
         };
         match written {
             // Input after the end is ignored; `send_output` reports the result.
-            Ok(()) | Err(EngineError::ExecutionEnded { .. } | EngineError::NoStdin { .. }) => {}
+            Ok(())
+            | Err(EngineError::Execution(ExecutionError::Ended { .. } | ExecutionError::NoStdin { .. })) => {}
             Err(error) => return End::Failed(of_engine(error, None, OperationKind::Execute)),
         }
         set(heard, Some(Instant::now()));
@@ -246,7 +247,7 @@ async fn watch_session(service: &Service, key_id: &str, heard: &LastHeard) -> En
     loop {
         tokio::select! {
             () = service.stopping.cancelled() => {
-                return End::Failed(of_engine(EngineError::Stopping, None, OperationKind::Execute));
+                return End::Failed(of_engine(EngineError::Daemon(DaemonError::Stopping), None, OperationKind::Execute));
             }
             _ = checks.tick() => {}
         }

@@ -8,7 +8,7 @@ use api::{ErrorCode, FileChange, FileChangeKind, StreamEvent};
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
-use engine::{EngineError, Watch, WatchEvent, WatchEventKind};
+use engine::{AgentError, DaemonError, EngineError, Watch, WatchEvent, WatchEventKind};
 use futures_util::FutureExt;
 use serde_json::json;
 
@@ -67,7 +67,7 @@ async fn watch(call: Call) -> Result<Response, ApiError> {
     let sandbox = request.service.engine.sandbox(&request.account, &request.id);
     let begun = sandbox.watch_below_workdir(auto_resume, &path, recursive).await;
     let (watch, root) = begun.map_err(|error| match error {
-        EngineError::AgentBusy { message } => {
+        EngineError::Agent(AgentError::Busy { message }) => {
             too_many_watches(message).with_detail("sandboxId", request.id.as_str())
         }
         error => request.fault(error),
@@ -132,7 +132,7 @@ impl sse::Source for ChangeStream {
             let next = if chunk.is_empty() {
                 tokio::select! {
                     biased;
-                    () = self.service.stopping.cancelled() => Err(EngineError::Stopping),
+                    () = self.service.stopping.cancelled() => Err(EngineError::Daemon(DaemonError::Stopping)),
                     next = self.watch.next() => next,
                     () = tokio::time::sleep(KEEP_ALIVE) => {
                         return Some(Chunk::comment("nothing new").into_bytes());
