@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use api::Isolation;
-use driver::Driver;
+use driver::Sandboxes;
 use driver_host::{Backend, HostDriver, Settings};
 use driver_native::Native;
 use driver_oci::{Gvisor, OciRuntime};

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use api::Isolation;
-use driver::Driver;
+use driver::Sandboxes;
 use driver::conformance::{Host, all};
 use driver_host::{Backend, DiskRates, HostDriver, Settings};
 use driver_native::Native;

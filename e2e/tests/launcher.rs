@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use api::{Isolation, SandboxId};
-use driver::{Driver, DriverError, Limits, Presence, SandboxSpec};
+use driver::{DriverError, Limits, Presence, SandboxSpec, Sandboxes};
 use driver_host::{DiskRates, HostDriver, Settings};
 use driver_native::Native;
 use e2e::{CleanupGuard, Rig, RigLayout, RigOptions, with_rig};

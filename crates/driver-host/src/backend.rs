@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use api::{Isolation, SandboxId};
-use driver::{DriverError, NetworkHook, SandboxSpec};
+use driver::{AtStep, DriverError, DriverStep, NetworkHook, SandboxSpec};
 
 use crate::cgroup::Cgroups;
 use crate::layers::SnapshotMounts;
@@ -46,7 +46,7 @@ impl Start<'_> {
         };
         recorded
             .and_then(|()| self.cgroups.limit_disk(self.spec.id.as_str(), device, rates))
-            .map_err(|error| DriverError::failed("limit the rates of the disk", error))
+            .at(DriverStep::LimitDisk)
     }
 }
 
@@ -114,7 +114,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
         _paths: &Paths,
         _hibernation: Hibernation<'_>,
     ) -> Result<(), DriverError> {
-        Err(DriverError::failed("store the processes", format!("the backend of {id} cannot")))
+        Err(DriverError::failed(DriverStep::StoreProcesses, format!("the backend of {id} cannot")))
     }
 
     /// Copies the processes of a running sandbox. If they cannot be stored, they go on.
@@ -125,7 +125,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
         _paths: &Paths,
         _copy: ProcessCopy<'_>,
     ) -> Result<Box<dyn Standstill>, DriverError> {
-        Err(DriverError::failed("copy the processes", format!("the backend of {id} cannot")))
+        Err(DriverError::failed(DriverStep::CopyProcesses, format!("the backend of {id} cannot")))
     }
 
     /// Lets processes go on that may stand still. No effect if they go on.

@@ -1,13 +1,12 @@
 //! Takes a snapshot of a sandbox: runs the steps of `snapshot` on threads that may block, and freezes the processes in between.
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use base::blocking;
-use driver::{DiskCopy, DriverError, Presence, SnapshotDisk, SnapshotScope};
+use driver::{AtStep, DiskCopy, DriverError, DriverStep, Presence, SnapshotDisk, SnapshotScope};
 
 use crate::agents::can_be_copied;
 use crate::backend::Standstill;
@@ -37,17 +36,14 @@ impl HostCopy {
             if presence == Presence::Absent {
                 return Err(DriverError::InvalidState { id: name, presence, action: "copy the disk of" });
             }
-            let failed = |error: io::Error| DriverError::failed("copy the sandbox's disk", error);
-            let mounted = host.mounted_disk(&name).map_err(failed)?;
-            ImageCopy::begin(&Paths::of(&host.settings, &name).disk(), dir, mounted).map_err(failed)
+            let mounted = host.mounted_disk(&name).at(DriverStep::CopyDisk)?;
+            ImageCopy::begin(&Paths::of(&host.settings, &name).disk(), dir, mounted).at(DriverStep::CopyDisk)
         });
         Ok(Self { inner: Arc::clone(inner), id: id.clone(), copy: Some(copy.await?) })
     }
 
     fn take(&mut self) -> Result<ImageCopy, DriverError> {
-        self.copy
-            .take()
-            .ok_or_else(|| DriverError::failed("copy the sandbox's disk", "an earlier step failed"))
+        self.copy.take().ok_or_else(|| DriverError::failed(DriverStep::CopyDisk, "an earlier step failed"))
     }
 }
 
@@ -76,13 +72,12 @@ fn capture(
     copy: &mut ImageCopy,
     scope: SnapshotScope,
 ) -> Result<Duration, DriverError> {
-    let failed = |error: io::Error| DriverError::failed("copy the sandbox's disk", error);
     let presence = host.presence(id)?;
     let refused = |action| Err(DriverError::InvalidState { id: id.clone(), presence, action });
     let paths = Paths::of(&host.settings, id);
     let disk = paths.disk();
     let memory = memory(&copy.dir);
-    let mounted = host.mounted_disk(id).map_err(failed)?;
+    let mounted = host.mounted_disk(id).at(DriverStep::CopyDisk)?;
     match (scope, presence) {
         (_, Presence::Absent) => return refused("copy the disk of"),
         (SnapshotScope::Processes, Presence::Stopped | Presence::Paused) => {
@@ -93,21 +88,21 @@ fn capture(
                 let reason = "an earlier version of the service has started it".to_owned();
                 return Err(DriverError::NotStorable { reason });
             }
-            stored_processes::share(&paths.memory(), &memory).map_err(failed)?;
+            stored_processes::share(&paths.memory(), &memory).at(DriverStep::CopyDisk)?;
         }
         _ => {}
     }
     if presence != Presence::Running {
-        return copy.capture(&disk, mounted.as_ref()).map(|()| Duration::ZERO).map_err(failed);
+        return copy.capture(&disk, mounted.as_ref()).map(|()| Duration::ZERO).at(DriverStep::CopyDisk);
     }
-    copy.approach(mounted.as_ref()).map_err(failed)?;
+    copy.approach(mounted.as_ref()).at(DriverStep::CopyDisk)?;
     let begin = Instant::now();
     let frozen: Box<dyn Standstill + '_> = match scope {
         SnapshotScope::Disk => Box::new(Frozen::new(host, id)?),
         // The backend writes what it caches to the disk before it stores the processes.
         SnapshotScope::Processes => host.copy_processes(id, &memory)?,
     };
-    let captured = copy.capture(&disk, mounted.as_ref()).map_err(failed);
+    let captured = copy.capture(&disk, mounted.as_ref()).at(DriverStep::CopyDisk);
     let thawed = frozen.end();
     captured.and(thawed).map(|()| begin.elapsed())
 }
@@ -125,7 +120,7 @@ impl<'a> Frozen<'a> {
         // Also thaws processes of which only some were frozen.
         let frozen = Self { host, id, is_thawed: false };
         let result = host.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT);
-        result.map(|()| frozen).map_err(|error| DriverError::failed("freeze the sandbox", error))
+        result.map(|()| frozen).at(DriverStep::Freeze)
     }
 }
 
@@ -133,7 +128,7 @@ impl Standstill for Frozen<'_> {
     fn end(mut self: Box<Self>) -> Result<(), DriverError> {
         self.is_thawed = true;
         let thawed = self.host.cgroups.thaw(self.id.as_str());
-        thawed.map_err(|error| DriverError::failed("thaw the sandbox", error))
+        thawed.at(DriverStep::Thaw)
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use api::Isolation;
-use driver::DriverError;
+use driver::{AtStep, DriverError, DriverStep};
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
     Capabilities, Capability, Linux, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder, LinuxIdMapping,
@@ -121,7 +121,7 @@ pub enum SysView {
 /// Describes the inside of a sandbox. The filter of system calls is left out: it is the same for all sandboxes, and long. See
 /// [`seccomp`].
 pub fn describe(start: &Start<'_>, sys: SysView) -> Result<Spec, DriverError> {
-    compose(start, sys).map_err(|error| DriverError::failed("describe the sandbox", error))
+    compose(start, sys).at(DriverStep::Describe)
 }
 
 fn compose(start: &Start<'_>, sys: SysView) -> Result<Spec, OciSpecError> {
@@ -146,9 +146,7 @@ pub fn uid_base(settings: &Settings, slot: u32) -> Result<u32, DriverError> {
     slot.checked_mul(IDS)
         .and_then(|offset| offset.checked_add(settings.uid_base))
         .filter(|base| base.checked_add(IDS).is_some())
-        .ok_or_else(|| {
-            DriverError::failed("find the sandbox's host ids", format!("slot {slot} is out of range"))
-        })
+        .ok_or_else(|| DriverError::failed(DriverStep::FindHostIds, format!("slot {slot} is out of range")))
 }
 
 fn process(isolation: Isolation) -> Result<Process, OciSpecError> {

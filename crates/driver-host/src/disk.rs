@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use driver::DriverError;
+use driver::{AtStep, DriverError, DriverStep};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use crate::paths::{Paths, templates_dir};
@@ -45,7 +45,7 @@ pub fn ensure(
     create(settings, &paths.unfinished_disk(), disk_mb, content)?;
     fs::rename(paths.unfinished_disk(), &disk)
         .and_then(|()| if matches!(content, Content::CopyOf(_)) { sync_names(&paths.data) } else { Ok(()) })
-        .map_err(|error| DriverError::failed("rename the new disk", error))
+        .at(DriverStep::RenameDisk)
 }
 
 /// Creates a disk. A copy of a snapshot survives a power failure; an empty disk is created again after one.
@@ -57,32 +57,26 @@ pub fn create(
 ) -> Result<(), DriverError> {
     let Content::CopyOf(snapshot) = content else {
         let template = template(settings, disk_mb, content)?;
-        return copy_sparse(&template, image)
-            .map_err(|error| DriverError::failed("copy the disk's template", error));
+        return copy_sparse(&template, image).at(DriverStep::CopyTemplate);
     };
-    let failed = |error: io::Error| DriverError::failed("copy the disk of the snapshot", error);
-    copy_sparse(snapshot, image).map_err(failed)?;
-    let file = File::options().write(true).open(image).map_err(failed)?;
-    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    copy_sparse(snapshot, image).at(DriverStep::CopySnapshotDisk)?;
+    let file = File::options().write(true).open(image).at(DriverStep::CopySnapshotDisk)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600)).at(DriverStep::CopySnapshotDisk)?;
     let bytes = u64::from(disk_mb) << 20;
-    if bytes > file.metadata().map_err(failed)?.len() {
-        file.set_len(bytes).map_err(failed)?;
+    if bytes > file.metadata().at(DriverStep::CopySnapshotDisk)?.len() {
+        file.set_len(bytes).at(DriverStep::CopySnapshotDisk)?;
         grow_file_system(image)?;
     }
-    file.sync_all().map_err(failed)
+    file.sync_all().at(DriverStep::CopySnapshotDisk)
 }
 
 fn grow_file_system(image: &Path) -> Result<(), DriverError> {
     // Forced: it would ask for a check, which the journal makes unnecessary.
-    let output = Command::new("resize2fs")
-        .arg("-f")
-        .arg(image)
-        .output()
-        .map_err(|error| DriverError::failed("run resize2fs (package e2fsprogs)", error))?;
+    let output = Command::new("resize2fs").arg("-f").arg(image).output().at(DriverStep::FindResize)?;
     if output.status.success() {
         return Ok(());
     }
-    Err(DriverError::failed("run resize2fs", String::from_utf8_lossy(&output.stderr).trim()))
+    Err(DriverError::failed(DriverStep::RunResize, String::from_utf8_lossy(&output.stderr).trim()))
 }
 
 /// Saves the names in a directory, and its own.
@@ -102,11 +96,9 @@ fn template(settings: &Settings, disk_mb: u32, content: Content<'_>) -> Result<P
     // Concurrent callers work under different names; the last rename wins, and both files are complete.
     let unique = format!("{}-{:?}", std::process::id(), std::thread::current().id());
     let work = dir.join(format!("new-{disk_mb}mb-{unique}{kind}"));
-    let created = create_template(&work, disk_mb, content).and_then(|image| {
-        fs::rename(image, &finished).map_err(|error| DriverError::failed("rename the template", error))
-    });
-    let cleared = fs::remove_dir_all(&work)
-        .map_err(|error| DriverError::failed("remove the template's work directory", error));
+    let created = create_template(&work, disk_mb, content)
+        .and_then(|image| fs::rename(image, &finished).at(DriverStep::RenameTemplate));
+    let cleared = fs::remove_dir_all(&work).at(DriverStep::RemoveTemplateWork);
     created.and(cleared).map(|()| finished)
 }
 
@@ -124,12 +116,11 @@ pub fn clear_unfinished(settings: &Settings) -> io::Result<()> {
 }
 
 pub fn create_template(work: &Path, disk_mb: u32, content: Content<'_>) -> Result<PathBuf, DriverError> {
-    let failed = |error: io::Error| DriverError::failed("lay out a disk template", error);
     let tree = work.join("tree");
-    lay_out(&tree, content).map_err(failed)?;
+    lay_out(&tree, content).at(DriverStep::LayOutTemplate)?;
     let image = work.join("image");
-    let file = File::create(&image).map_err(failed)?;
-    file.set_len(u64::from(disk_mb) * 1024 * 1024).map_err(failed)?;
+    let file = File::create(&image).at(DriverStep::LayOutTemplate)?;
+    file.set_len(u64::from(disk_mb) * 1024 * 1024).at(DriverStep::LayOutTemplate)?;
     let output = Command::new("mkfs.ext4")
         // No blocks reserved for root, as which all commands run. A small journal, lazy tables and one copy of the superblock
         // keep the template small.
@@ -140,11 +131,11 @@ pub fn create_template(work: &Path, disk_mb: u32, content: Content<'_>) -> Resul
         .arg(&tree)
         .arg(&image)
         .output()
-        .map_err(|error| DriverError::failed("run mkfs.ext4 (package e2fsprogs)", error))?;
+        .at(DriverStep::FindMkfs)?;
     if !output.status.success() {
-        return Err(DriverError::failed("run mkfs.ext4", String::from_utf8_lossy(&output.stderr).trim()));
+        return Err(DriverError::failed(DriverStep::RunMkfs, String::from_utf8_lossy(&output.stderr).trim()));
     }
-    file.sync_all().map_err(failed)?;
+    file.sync_all().at(DriverStep::LayOutTemplate)?;
     Ok(image)
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
 use driver::{
-    ByteStream, DiskCopy, DiskUse, Driver, DriverError, Hoard, MemoryKills, NetworkHook, Presence,
-    ResourceUse, SandboxSpec, SnapshotFile, SnapshotScope,
+    AtStep, ByteStream, DiskCopy, DiskUse, Disks, DriverError, DriverStep, Hoard, MemoryKills, NetworkHook,
+    Presence, ResourceUse, SandboxSpec, Sandboxes, SnapshotFile, SnapshotScope, StoredProcesses,
 };
 
 use crate::backend::Started;
@@ -42,7 +42,6 @@ pub struct HostDriver {
 impl HostDriver {
     /// Creates the shared directories.
     pub fn new(settings: Settings, backends: Backends) -> Result<Self, DriverError> {
-        let failed = |error: io::Error| DriverError::failed("prepare the driver's directories", error);
         for (dir, mode) in [
             // The containers' root users need to traverse these directories, but not to list them.
             (settings.run_dir.clone(), 0o711),
@@ -53,29 +52,28 @@ impl HostDriver {
             (snapshots_dir(&settings), 0o700),
             (templates_dir(&settings), 0o700),
         ] {
-            fs::create_dir_all(&dir).map_err(failed)?;
-            fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).map_err(failed)?;
+            fs::create_dir_all(&dir).at(DriverStep::PrepareDirectories)?;
+            fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).at(DriverStep::PrepareDirectories)?;
         }
-        disk::clear_unfinished(&settings).map_err(failed)?;
-        names::write(&settings).map_err(failed)?;
-        become_subreaper().map_err(failed)?;
+        disk::clear_unfinished(&settings).at(DriverStep::PrepareDirectories)?;
+        names::write(&settings).at(DriverStep::PrepareDirectories)?;
+        become_subreaper().at(DriverStep::PrepareDirectories)?;
         let cgroups = Cgroups::of_host(&settings.cgroup_parent);
         if let Some(megabytes) = settings.memory_max_mb {
-            cgroups.limit_all(shared_limits(megabytes)).map_err(failed)?;
+            cgroups.limit_all(shared_limits(megabytes)).at(DriverStep::PrepareDirectories)?;
         }
         if let Err(error) = cgroups.unlimit_free_disks() {
             tracing::warn!(%error, "cannot remove the rate limits of an earlier daemon");
         }
-        let inner = Inner::new(settings, cgroups, backends).map_err(failed)?;
+        let inner = Inner::new(settings, cgroups, backends).at(DriverStep::PrepareDirectories)?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Removes the shared directories and cgroups if no sandbox is left. The driver must not be used afterwards.
     pub async fn retire(&self) -> Result<(), DriverError> {
         self.blocking(|inner| {
-            let failed = |error: io::Error| DriverError::failed("remove the driver's directories", error);
             // The empty name stands for the parent cgroup.
-            inner.cgroups.remove("").map_err(failed)?;
+            inner.cgroups.remove("").at(DriverStep::RemoveDirectories)?;
             for dir in [
                 bundles_dir(&inner.settings),
                 runtime_root(&inner.settings),
@@ -90,7 +88,7 @@ impl HostDriver {
                             io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
                         ) =>
                     {
-                        return Err(failed(error));
+                        return Err(DriverError::failed(DriverStep::RemoveDirectories, error));
                     }
                     _ => {}
                 }
@@ -136,19 +134,18 @@ impl HostDriver {
             })
             .map_err(|source| DriverError::Exhausted { what: "threads", source })?;
         wait.await.unwrap_or_else(|_| {
-            Err(DriverError::failed("start the sandbox", "the launching thread panicked"))
+            Err(DriverError::failed(DriverStep::StartSandbox, "the launching thread panicked"))
         })
     }
 }
 
 #[async_trait]
-impl Driver for HostDriver {
+impl Sandboxes for HostDriver {
     async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
         let spec = spec.clone();
         self.blocking(move |inner| {
             let paths = Paths::of(&inner.settings, &spec.id);
-            fs::create_dir_all(&paths.data)
-                .map_err(|error| DriverError::failed("make the disk's directory", error))?;
+            fs::create_dir_all(&paths.data).at(DriverStep::MakeDiskDirectory)?;
             if let Some(snapshot) = &spec.processes_from {
                 inner.share_processes(&spec, snapshot, &paths.memory())?;
             }
@@ -161,29 +158,6 @@ impl Driver for HostDriver {
         self.launch(spec, network, Processes::New).await
     }
 
-    async fn wake(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError> {
-        self.launch(spec, network, Processes::Stored).await
-    }
-
-    fn can_store_processes(&self, isolation: Isolation) -> bool {
-        self.inner.backends.get(&isolation).is_some_and(|backend| backend.release().is_some())
-    }
-
-    async fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
-        let id = id.clone();
-        self.blocking(move |inner| inner.hibernate(&id)).await
-    }
-
-    async fn page_out(&self, id: &SandboxId) -> Result<u64, DriverError> {
-        let id = id.clone();
-        self.blocking(move |inner| inner.page_out(&id)).await
-    }
-
-    async fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
-        let id = id.clone();
-        self.blocking(move |inner| inner.discard_memory(&id)).await
-    }
-
     async fn pause(&self, id: &SandboxId) -> Result<(), DriverError> {
         let id = id.clone();
         self.blocking(move |inner| {
@@ -192,7 +166,7 @@ impl Driver for HostDriver {
                 tracing::error!(%id, %error, "cannot look for memory that is charged to nobody before a pause");
             }
             let frozen = inner.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT);
-            frozen.map_err(|error| DriverError::failed("freeze the sandbox", error))
+            frozen.at(DriverStep::Freeze)
         })
         .await
     }
@@ -201,9 +175,14 @@ impl Driver for HostDriver {
         let id = id.clone();
         self.blocking(move |inner| {
             inner.require(&id, Population::Frozen, "resume")?;
-            inner.cgroups.thaw(id.as_str()).map_err(|error| DriverError::failed("thaw the sandbox", error))
+            inner.cgroups.thaw(id.as_str()).at(DriverStep::Thaw)
         })
         .await
+    }
+
+    async fn page_out(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.page_out(&id)).await
     }
 
     async fn limit(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
@@ -212,7 +191,7 @@ impl Driver for HostDriver {
             inner
                 .cgroups
                 .limit(spec.id.as_str(), spec.limits, &placement::cpus_of(&spec))
-                .map_err(|error| DriverError::failed("set the sandbox's limits", error))?;
+                .at(DriverStep::SetLimits)?;
             let paths = Paths::of(&inner.settings, &spec.id);
             match inner.backends.get(&isolation_of(&paths)) {
                 Some(backend) => backend.show_limits(&inner.cgroups, &spec, &paths),
@@ -237,7 +216,7 @@ impl Driver for HostDriver {
         self.blocking(move |inner| {
             // Deleting the disk first saves its last writes to the host's disk.
             let data = Paths::of(&inner.settings, &id).data;
-            let removed = remove_tree(&data).map_err(|error| DriverError::failed("remove the disk", error));
+            let removed = remove_tree(&data).at(DriverStep::RemoveDisk);
             // Ends the processes even if the disk cannot be removed.
             inner.stop(&id)?;
             removed
@@ -246,22 +225,22 @@ impl Driver for HostDriver {
     }
 
     async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, DriverError> {
-        let failed = |error: io::Error| DriverError::failed("connect to the agent", error);
         let paths = Paths::of(&self.inner.settings, id);
         if isolation_of(&paths) == Isolation::Container {
-            return link::connect(&paths).await.map_err(failed);
+            return link::connect(&paths).await.at(DriverStep::ConnectAgent);
         }
         let listener = if paths.link_dir().exists() {
-            Listener::of_earlier_version(&paths).map_err(failed)?
+            Listener::of_earlier_version(&paths).at(DriverStep::ConnectAgent)?
         } else {
             let (name, of) = (id.clone(), paths.clone());
-            let listen =
-                move |inner: &Inner| control_link::listen(&inner.cgroups, name.as_str(), &of).map_err(failed);
+            let listen = move |inner: &Inner| {
+                control_link::listen(&inner.cgroups, name.as_str(), &of).at(DriverStep::ConnectAgent)
+            };
             let (listener, process) = self.blocking(listen).await?;
-            Listener::Tcp(tokio::net::TcpListener::from_std(listener).map_err(failed)?, process)
+            Listener::Tcp(tokio::net::TcpListener::from_std(listener).at(DriverStep::ConnectAgent)?, process)
         };
         let is_empty = || matches!(self.inner.cgroups.population(id.as_str()), Ok(Population::Empty));
-        link::accept(listener, &paths, is_empty).await.map_err(failed)
+        link::accept(listener, &paths, is_empty).await.at(DriverStep::ConnectAgent)
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, DriverError> {
@@ -285,33 +264,6 @@ impl Driver for HostDriver {
         paths.run.exists().then(|| isolation_of(&paths))
     }
 
-    async fn disk_use(&self, id: &SandboxId) -> Result<DiskUse, DriverError> {
-        let id = id.clone();
-        self.blocking(move |inner| {
-            let paths = Paths::of(&inner.settings, &id);
-            let allocated =
-                fs::metadata(paths.disk()).map_or(0, |metadata| metadata.blocks().saturating_mul(512));
-            let stored = stored_processes::size(&paths.memory()).unwrap_or(0);
-            Ok(DiskUse { allocated, dirty: inner.cgroups.dirty_bytes(id.as_str()), stored })
-        })
-        .await
-    }
-
-    async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
-        let failed = |error| DriverError::failed("look for disks that have become read-only", error);
-        self.blocking(move |_| read_only_disks::find().map_err(failed)).await
-    }
-
-    async fn has_read_only_disk(&self, id: &SandboxId) -> Result<bool, DriverError> {
-        let failed = |error| DriverError::failed("look whether the disk has become read-only", error);
-        let id = id.clone();
-        self.blocking(move |inner| match inner.disk_device(&id).map_err(failed)? {
-            Some(device) => read_only_disks::is_read_only(device).map_err(failed),
-            None => Ok(false),
-        })
-        .await
-    }
-
     async fn resource_use(&self, id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
         let id = id.clone();
         self.blocking(move |inner| {
@@ -330,95 +282,53 @@ impl Driver for HostDriver {
         self.blocking(move |inner| Ok(inner.cgroups.memory_kills(id.as_str()))).await.ok().flatten()
     }
 
-    async fn with_replaced_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
-        let failed = |error| DriverError::failed("compare the disks with what is mounted", error);
-        self.blocking(move |inner| replaced_disks::find(inner).map_err(failed)).await
-    }
-
     async fn end_hoarders(&self) -> Result<Vec<(SandboxId, Hoard)>, DriverError> {
-        let failed = |error| DriverError::failed("look for memory that is charged to nobody", error);
-        self.blocking(move |inner| hoarders::end(inner).map_err(failed)).await
+        self.blocking(move |inner| hoarders::end(inner).at(DriverStep::FindHoarders)).await
     }
 
-    async fn copy_disk(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-    ) -> Result<Box<dyn DiskCopy>, DriverError> {
-        Ok(Box::new(HostCopy::begin(&self.inner, id, snapshot).await?))
-    }
-
-    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
-        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
-        self.blocking(move |inner| {
-            inner.snapshots.close(&snapshot::image(&dir));
-            let removed = transfer::remove_processes(&dir).and_then(|()| remove_tree(&dir));
-            removed.map_err(|error| DriverError::failed("remove the snapshot", error))
-        })
-        .await
-    }
-
-    async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
-        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
-        self.blocking(move |_| {
-            transfer::remove_processes(&dir)
-                .map_err(|error| DriverError::failed("remove the processes of a snapshot", error))
-        })
-        .await
-    }
-
-    async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError> {
+    async fn list(&self) -> Result<Vec<SandboxId>, DriverError> {
         self.blocking(|inner| {
-            ids_below(&snapshots_dir(&inner.settings))
-                .map_err(|error| DriverError::failed("list snapshots", error))
+            let mut ids = BTreeSet::new();
+            for dir in
+                [sandboxes_dir(&inner.settings), bundles_dir(&inner.settings), runtime_root(&inner.settings)]
+            {
+                ids.extend(ids_below::<SandboxId>(&dir).at(DriverStep::ListSandboxes)?);
+            }
+            let names = inner.cgroups.names().at(DriverStep::ListSandboxes)?;
+            ids.extend(names.iter().filter_map(|name| name.parse().ok()));
+            Ok(ids.into_iter().collect())
         })
         .await
     }
+}
 
-    fn snapshot_layer(&self, snapshot: &SnapshotId) -> PathBuf {
-        snapshot::image(&snapshots_dir(&self.inner.settings).join(snapshot.as_str()))
-    }
-
-    async fn snapshot_files(
-        &self,
-        snapshot: &SnapshotId,
-        scope: SnapshotScope,
-    ) -> Result<Vec<SnapshotFile>, DriverError> {
-        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+#[async_trait]
+impl Disks for HostDriver {
+    async fn disk_use(&self, id: &SandboxId) -> Result<DiskUse, DriverError> {
+        let id = id.clone();
         self.blocking(move |inner| {
-            transfer::files(&inner.settings, &dir, scope)
-                .map_err(|error| DriverError::failed("list the files of a snapshot", error))
+            let paths = Paths::of(&inner.settings, &id);
+            let allocated =
+                fs::metadata(paths.disk()).map_or(0, |metadata| metadata.blocks().saturating_mul(512));
+            let stored = stored_processes::size(&paths.memory()).unwrap_or(0);
+            Ok(DiskUse { allocated, dirty: inner.cgroups.dirty_bytes(id.as_str()), stored })
         })
         .await
     }
 
-    async fn snapshot_bytes(&self, snapshot: &SnapshotId) -> Result<u64, DriverError> {
-        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
-        self.blocking(move |_| {
-            transfer::size(&dir)
-                .map_err(|error| DriverError::failed("find out the size of a snapshot", error))
-        })
-        .await
+    async fn with_replaced_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
+        self.blocking(move |inner| replaced_disks::find(inner).at(DriverStep::CompareDisks)).await
     }
 
-    async fn receive_snapshot(
-        &self,
-        snapshot: &SnapshotId,
-        names: Vec<String>,
-    ) -> Result<Vec<PathBuf>, DriverError> {
-        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
-        self.blocking(move |_| {
-            transfer::receive(&dir, &names)
-                .map_err(|error| DriverError::failed("make room for a snapshot", error))
-        })
-        .await
+    async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
+        self.blocking(move |_| read_only_disks::find().at(DriverStep::FindReadOnlyDisks)).await
     }
 
-    async fn complete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
-        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
-        self.blocking(move |inner| {
-            transfer::complete(&inner.settings, &dir)
-                .map_err(|error| DriverError::failed("complete a snapshot", error))
+    async fn has_read_only_disk(&self, id: &SandboxId) -> Result<bool, DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| match inner.disk_device(&id).at(DriverStep::ReadDiskState)? {
+            Some(device) => read_only_disks::is_read_only(device).at(DriverStep::ReadDiskState),
+            None => Ok(false),
         })
         .await
     }
@@ -430,8 +340,7 @@ impl Driver for HostDriver {
             let unfinished = paths.unfinished_disk();
             match &spec.processes_from {
                 Some(snapshot) => inner.share_processes(&spec, snapshot, &paths.prepared_memory())?,
-                None => remove_tree(&paths.prepared_memory())
-                    .map_err(|error| DriverError::failed("remove unused stored processes", error))?,
+                None => remove_tree(&paths.prepared_memory()).at(DriverStep::RemoveUnusedProcesses)?,
             }
             disk::create(&inner.settings, &unfinished, spec.disk_mb, new_disk(&spec))?;
             // The record that makes it the sandbox's disk survives a power failure.
@@ -439,7 +348,7 @@ impl Driver for HostDriver {
                 .and_then(|file| file.sync_all())
                 .and_then(|()| fs::rename(&unfinished, paths.prepared_disk()))
                 .and_then(|()| base::sync_dir(&paths.data))
-                .map_err(|error| DriverError::failed("save the new disk", error))
+                .at(DriverStep::SaveDisk)
         })
         .await
     }
@@ -464,7 +373,7 @@ impl Driver for HostDriver {
             renamed
                 .and_then(|()| stored_processes::adopt_prepared(&paths))
                 .and_then(|()| base::sync_dir(&paths.data))
-                .map_err(|error| DriverError::failed("replace the disk", error))
+                .at(DriverStep::ReplaceDisk)
         })
         .await
     }
@@ -473,28 +382,94 @@ impl Driver for HostDriver {
         let paths = Paths::of(&self.inner.settings, id);
         self.blocking(move |_| {
             for file in [paths.prepared_disk(), paths.unfinished_disk()] {
-                remove_if_exists(&file)
-                    .map_err(|error| DriverError::failed("remove an unused disk", error))?;
+                remove_if_exists(&file).at(DriverStep::RemoveUnusedDisk)?;
             }
-            remove_tree(&paths.prepared_memory())
-                .map_err(|error| DriverError::failed("remove unused stored processes", error))
+            remove_tree(&paths.prepared_memory()).at(DriverStep::RemoveUnusedProcesses)
         })
         .await
     }
 
-    async fn list(&self) -> Result<Vec<SandboxId>, DriverError> {
-        self.blocking(|inner| {
-            let failed = |error: io::Error| DriverError::failed("list sandboxes", error);
-            let mut ids = BTreeSet::new();
-            for dir in
-                [sandboxes_dir(&inner.settings), bundles_dir(&inner.settings), runtime_root(&inner.settings)]
-            {
-                ids.extend(ids_below::<SandboxId>(&dir).map_err(failed)?);
-            }
-            let names = inner.cgroups.names().map_err(failed)?;
-            ids.extend(names.iter().filter_map(|name| name.parse().ok()));
-            Ok(ids.into_iter().collect())
+    async fn copy_disk(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<Box<dyn DiskCopy>, DriverError> {
+        Ok(Box::new(HostCopy::begin(&self.inner, id, snapshot).await?))
+    }
+
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |inner| {
+            inner.snapshots.close(&snapshot::image(&dir));
+            let removed = transfer::remove_processes(&dir).and_then(|()| remove_tree(&dir));
+            removed.at(DriverStep::RemoveSnapshot)
         })
         .await
+    }
+
+    async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError> {
+        self.blocking(|inner| ids_below(&snapshots_dir(&inner.settings)).at(DriverStep::ListSnapshots)).await
+    }
+
+    fn snapshot_layer(&self, snapshot: &SnapshotId) -> PathBuf {
+        snapshot::image(&snapshots_dir(&self.inner.settings).join(snapshot.as_str()))
+    }
+
+    async fn snapshot_files(
+        &self,
+        snapshot: &SnapshotId,
+        scope: SnapshotScope,
+    ) -> Result<Vec<SnapshotFile>, DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |inner| {
+            transfer::files(&inner.settings, &dir, scope).at(DriverStep::ListSnapshotFiles)
+        })
+        .await
+    }
+
+    async fn snapshot_bytes(&self, snapshot: &SnapshotId) -> Result<u64, DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |_| transfer::size(&dir).at(DriverStep::MeasureSnapshot)).await
+    }
+
+    async fn receive_snapshot(
+        &self,
+        snapshot: &SnapshotId,
+        names: Vec<String>,
+    ) -> Result<Vec<PathBuf>, DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |_| transfer::receive(&dir, &names).at(DriverStep::ReceiveSnapshot)).await
+    }
+
+    async fn complete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |inner| transfer::complete(&inner.settings, &dir).at(DriverStep::CompleteSnapshot))
+            .await
+    }
+}
+
+#[async_trait]
+impl StoredProcesses for HostDriver {
+    fn can_store_processes(&self, isolation: Isolation) -> bool {
+        self.inner.backends.get(&isolation).is_some_and(|backend| backend.release().is_some())
+    }
+
+    async fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.hibernate(&id)).await
+    }
+
+    async fn wake(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError> {
+        self.launch(spec, network, Processes::Stored).await
+    }
+
+    async fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.discard_memory(&id)).await
+    }
+
+    async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |_| transfer::remove_processes(&dir).at(DriverStep::RemoveSnapshotProcesses)).await
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use driver::DriverError;
+use driver::{AtStep, DriverError, DriverStep};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
     fsmount, fsopen,
@@ -30,7 +30,7 @@ pub fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> 
         }
         // A check of a file system that is mounted would destroy it.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(DriverError::failed("mount the disk, whose last use has not ended", error))
+            Err(DriverError::failed(DriverStep::AwaitLastUse, error))
         }
         Err(first) => {
             tracing::warn!(image = %image.display(), error = %first, "cannot mount a disk; checking it");
@@ -39,8 +39,8 @@ pub fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> 
                 .args(["-f", "-y"])
                 .arg(image)
                 .output()
-                .map_err(|error| DriverError::failed("run e2fsck (package e2fsprogs)", error))?;
-            try_mount_disk(image).map_err(|error| DriverError::failed("mount the disk", error))
+                .at(DriverStep::FindE2fsck)?;
+            try_mount_disk(image).at(DriverStep::MountDisk)
         }
     }
 }

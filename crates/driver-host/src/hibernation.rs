@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::{SandboxId, SnapshotId};
-use driver::{DriverError, Presence, SandboxSpec};
+use driver::{AtStep, DriverError, DriverStep, Presence, SandboxSpec};
 use rustix::io::Errno;
 
 use crate::backend::{Backend, Hibernation, ProcessCopy, Standstill};
@@ -64,9 +64,8 @@ impl Standstill for Copied {
 impl Inner {
     /// Stores the processes of a sandbox and ends them.
     pub fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
-        let failed = |error: io::Error| DriverError::failed("prepare the hibernation", error);
         let paths = Paths::of(&self.settings, id);
-        let population = self.cgroups.population(id.as_str()).map_err(failed)?;
+        let population = self.cgroups.population(id.as_str()).at(DriverStep::PrepareHibernation)?;
         let presence = match population {
             Population::Running => Presence::Running,
             Population::Frozen => Presence::Paused,
@@ -76,9 +75,9 @@ impl Inner {
             }
         };
         let (backend, release, _claim) = self.prepare_to_store(id, &paths)?;
-        let lock = stored_processes::prepare(&paths, &release).map_err(failed)?;
+        let lock = stored_processes::prepare(&paths, &release).at(DriverStep::PrepareHibernation)?;
         if presence == Presence::Paused {
-            self.cgroups.thaw(id.as_str()).map_err(failed)?;
+            self.cgroups.thaw(id.as_str()).at(DriverStep::PrepareHibernation)?;
         }
         let hibernation =
             Hibernation { unfinished: &paths.unfinished_memory(), complete: &paths.memory(), lock };
@@ -88,8 +87,7 @@ impl Inner {
             self.undo_hibernation(id, &paths, presence);
             return Err(error);
         }
-        let failed = |error: io::Error| DriverError::failed("save the stored processes", error);
-        base::sync_dir(&paths.data).map_err(failed)?;
+        base::sync_dir(&paths.data).at(DriverStep::SaveStoredProcesses)?;
         self.unlimit_disk(id, &paths);
         self.kill(id)?;
         self.unmount_disk(id);
@@ -97,7 +95,7 @@ impl Inner {
         loopdev::wait_until_detached(&paths.disk())
             .and_then(|()| File::open(paths.disk())?.sync_all())
             .and_then(|()| stored_processes::size(&paths.memory()))
-            .map_err(failed)
+            .at(DriverStep::SaveStoredProcesses)
     }
 
     /// The backend that can store the processes of a sandbox, its release, and space for them.
@@ -108,7 +106,7 @@ impl Inner {
     ) -> Result<(&dyn Backend, String, SpaceClaim<'_>), DriverError> {
         let isolation = isolation_of(paths);
         let unsupported =
-            || DriverError::failed("store the processes", format!("isolation '{isolation}' cannot"));
+            || DriverError::failed(DriverStep::StoreProcesses, format!("isolation '{isolation}' cannot"));
         let backend = self.backends.get(&isolation).ok_or_else(unsupported)?;
         let release = backend.release().ok_or_else(unsupported)?;
         if !paths.agent_name().exists() || paths.link_dir().exists() {
@@ -126,8 +124,8 @@ impl Inner {
     ) -> Result<Box<dyn Standstill + '_>, DriverError> {
         let paths = Paths::of(&self.settings, id);
         let (backend, release, _claim) = self.prepare_to_store(id, &paths)?;
-        let lock = stored_processes::prepare_in(target, &paths, &release)
-            .map_err(|error| DriverError::failed("prepare the copy of the processes", error))?;
+        let lock =
+            stored_processes::prepare_in(target, &paths, &release).at(DriverStep::PrepareProcessCopy)?;
         let copied = backend.copy_processes(&self.settings, id, &paths, ProcessCopy { target, lock });
         let unlock = Unlock(paths.hibernation_lock());
         let copied = copied?;
@@ -144,8 +142,7 @@ impl Inner {
         let memory = snapshot::memory(&snapshots_dir(&self.settings).join(snapshot.as_str()));
         let (_, backend) = self.backend_of(spec)?;
         self.check_release(&memory, backend)?;
-        stored_processes::share(&memory, target)
-            .map_err(|error| DriverError::failed("copy the stored processes", error))
+        stored_processes::share(&memory, target).at(DriverStep::CopyStoredProcesses)
     }
 
     /// Claims the space for the memory of a sandbox, as long as it is being written.
@@ -155,7 +152,7 @@ impl Inner {
         let claimed = self.memory_writes.fetch_add(needed, Ordering::Relaxed).saturating_add(needed);
         let claim = SpaceClaim { claimed: &self.memory_writes, bytes: needed };
         let space = rustix::fs::statvfs(&paths.data)
-            .map_err(|error| DriverError::failed("find the free space", io::Error::from(error)))?;
+            .map_err(|error| DriverError::failed(DriverStep::FindFreeSpace, io::Error::from(error)))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         if free < claimed.saturating_add(SPARE_BYTES) {
             let source = io::Error::from(Errno::NOSPC);
@@ -180,8 +177,7 @@ impl Inner {
 
     /// Fails if this host's backend cannot continue the stored processes.
     pub fn check_release(&self, memory: &Path, backend: &dyn Backend) -> Result<(), DriverError> {
-        let stored = stored_processes::release(memory)
-            .map_err(|error| DriverError::failed("read what stored the processes", error))?;
+        let stored = stored_processes::release(memory).at(DriverStep::ReadRelease)?;
         let present = backend.release().unwrap_or_else(|| "no backend that can continue them".to_owned());
         if stored == present { Ok(()) } else { Err(DriverError::OtherRelease { stored, present }) }
     }
@@ -189,19 +185,17 @@ impl Inner {
     /// Moves the memory of a paused sandbox to the host's swap space.
     pub fn page_out(&self, id: &SandboxId) -> Result<u64, DriverError> {
         self.require(id, Population::Frozen, "page out")?;
-        let failed = |error| DriverError::failed("page out the sandbox", error);
-        if !has_swap().map_err(failed)? {
+        if !has_swap().at(DriverStep::PageOut)? {
             return Ok(0);
         }
         let used = || self.cgroups.usage(id.as_str()).map_or(0, |(_, memory, _)| memory);
         let before = used();
-        self.cgroups.page_out(id.as_str(), before).map_err(failed)?;
+        self.cgroups.page_out(id.as_str(), before).at(DriverStep::PageOut)?;
         Ok(before.saturating_sub(used()))
     }
 
     /// Removes stored processes.
     pub fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
-        stored_processes::discard(&Paths::of(&self.settings, id))
-            .map_err(|error| DriverError::failed("remove the stored processes", error))
+        stored_processes::discard(&Paths::of(&self.settings, id)).at(DriverStep::RemoveStoredProcesses)
     }
 }

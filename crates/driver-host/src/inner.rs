@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use api::{Isolation, SandboxId};
 use base::IgnorePoison;
-use driver::{DriverError, Hoard, NetworkHook, Presence, SandboxSpec, snapshot_of_layer};
+use driver::{AtStep, DriverError, DriverStep, Hoard, NetworkHook, Presence, SandboxSpec, snapshot_of_layer};
 
 use crate::agents;
 use crate::backend::{Backend, Start, Started};
@@ -182,11 +182,9 @@ impl Inner {
         let settings = &self.settings;
         let paths = Paths::of(settings, &spec.id);
         let uid_base = description::uid_base(settings, spec.slot)?;
-        make_traversable(&paths.run)
-            .map_err(|error| DriverError::failed("make the sandbox's directory", error))?;
+        make_traversable(&paths.run).at(DriverStep::MakeSandboxDirectory)?;
         // After a power failure the disk of a sandbox that did not sync may be missing. A new disk loses no synced data.
-        fs::create_dir_all(&paths.data)
-            .map_err(|error| DriverError::failed("make the disk's directory", error))?;
+        fs::create_dir_all(&paths.data).at(DriverStep::MakeDiskDirectory)?;
         match processes {
             Processes::New => {
                 // They would be older than the disk.
@@ -196,14 +194,13 @@ impl Inner {
             Processes::Stored if paths.disk().exists() => {}
             Processes::Stored => {
                 return Err(DriverError::failed(
-                    "continue the processes",
+                    DriverStep::ContinueProcesses,
                     "the disk of the sandbox is missing",
                 ));
             }
         }
         let (isolation, backend) = self.backend_of(spec)?;
-        paths::record_isolation(&paths, isolation)
-            .map_err(|error| DriverError::failed("record the sandbox's isolation", error))?;
+        paths::record_isolation(&paths, isolation).at(DriverStep::RecordIsolation)?;
         let cpus = placement::cpus_of(spec);
         let (agent, memory) = match processes {
             Processes::Stored => {
@@ -223,8 +220,7 @@ impl Inner {
             Start { settings, cgroups, snapshots, spec, isolation, paths, uid_base, cpus, agent, memory };
         let started = backend.start(&start, network)?;
         if processes == Processes::Stored {
-            stored_processes::mark_used(paths)
-                .map_err(|error| DriverError::failed("mark the stored processes as used", error))?;
+            stored_processes::mark_used(paths).at(DriverStep::MarkUsed)?;
         }
         Ok(started)
     }
@@ -233,7 +229,7 @@ impl Inner {
     pub fn backend_of(&self, spec: &SandboxSpec) -> Result<(Isolation, &dyn Backend), DriverError> {
         let isolation = spec.isolation.max(self.settings.minimum_isolation);
         let backend = self.backends.get(&isolation).ok_or_else(|| {
-            DriverError::failed("start the sandbox", format!("this host has no isolation '{isolation}'"))
+            DriverError::failed(DriverStep::StartSandbox, format!("this host has no isolation '{isolation}'"))
         })?;
         Ok((isolation, backend.as_ref()))
     }
@@ -242,30 +238,27 @@ impl Inner {
     fn restore_agent(&self, memory: &Path, paths: &Paths) -> Result<PathBuf, DriverError> {
         let name = stored_processes::restore_token(memory, paths)
             .and_then(|()| stored_processes::agent_name(memory));
-        let name =
-            name.map_err(|error| DriverError::failed("find the agent of the stored processes", error))?;
+        let name = name.at(DriverStep::FindStoredAgent)?;
         self.own_agent(paths, &name)
     }
 
     /// Records which copy of the agent a sandbox runs.
     fn own_agent(&self, paths: &Paths, name: &str) -> Result<PathBuf, DriverError> {
-        fs::write(paths.agent_name(), name)
-            .map_err(|error| DriverError::failed("record the sandbox's agent", error))?;
+        fs::write(paths.agent_name(), name).at(DriverStep::RecordAgent)?;
         Ok(agents::path(&self.settings, name))
     }
 
     pub fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
         let paths = Paths::of(&self.settings, id);
         // Before the processes: what is stored is complete, and processes beside it are about to end or have not begun to continue.
-        let stored = stored_processes::state(&paths)
-            .map_err(|error| DriverError::failed("look for stored processes", error))?;
+        let stored = stored_processes::state(&paths).at(DriverStep::FindStoredProcesses)?;
         match stored {
             StoredState::Complete => return Ok(Presence::Hibernated),
             StoredState::Interrupted(_lock) => self.release_standstill(id, &paths),
             StoredState::None => {}
         }
         let population = self.cgroups.population(id.as_str());
-        Ok(match population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? {
+        Ok(match population.at(DriverStep::ReadCgroup)? {
             Population::Running => Presence::Running,
             Population::Frozen => Presence::Paused,
             Population::Empty if paths.data.exists() => Presence::Stopped,
@@ -289,21 +282,20 @@ impl Inner {
         action: &'static str,
     ) -> Result<(), DriverError> {
         let population = self.cgroups.population(id.as_str());
-        if population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? == wanted {
+        if population.at(DriverStep::ReadCgroup)? == wanted {
             return Ok(());
         }
         Err(DriverError::InvalidState { id: id.clone(), presence: self.presence(id)?, action })
     }
 
     pub fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {
-        let failed = |error: io::Error| DriverError::failed("kill the sandbox's processes", error);
         let name = id.as_str();
         let paths = Paths::of(&self.settings, id);
         let first = paths::first_process(&paths);
         // The kernel ends all processes of a namespace with its first one.
         if isolation_of(&paths) == Isolation::Container
             && let Some(pid) = first
-            && kill_first_process(&self.cgroups, name, pid).map_err(failed)?
+            && kill_first_process(&self.cgroups, name, pid).at(DriverStep::KillProcesses)?
         {
             reap(&[pid]);
         }
@@ -316,7 +308,7 @@ impl Inner {
             self.cgroups.kill(name)?;
             Ok(self.cgroups.population(name)? == Population::Empty)
         });
-        empty.map_err(failed)?;
+        empty.at(DriverStep::KillProcesses)?;
         seen.extend(first);
         reap(&seen);
         // Another process may get the pid now. If the file stays, the next kill checks that the process is in the cgroup.
@@ -344,11 +336,10 @@ impl Inner {
             backend.clear(&self.settings, id)?;
         }
         // Also of a runtime that an earlier daemon used.
-        remove_tree(&runtime_root(&self.settings).join(id.as_str()))
-            .map_err(|error| DriverError::failed("remove the runtime's state", error))?;
+        remove_tree(&runtime_root(&self.settings).join(id.as_str())).at(DriverStep::RemoveRuntimeState)?;
         let removed = poll(REMOVE_TIMEOUT, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
-        removed.map_err(|error| DriverError::failed("remove the sandbox's cgroups", error))?;
-        remove_tree(&paths.run).map_err(|error| DriverError::failed("remove the sandbox's directory", error))
+        removed.at(DriverStep::RemoveCgroups)?;
+        remove_tree(&paths.run).at(DriverStep::RemoveSandboxDirectory)
     }
 }
 

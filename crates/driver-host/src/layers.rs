@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use base::IgnorePoison;
-use driver::{DriverError, snapshot_of_layer};
+use driver::{AtStep, DriverError, DriverStep, snapshot_of_layer};
 
 use crate::ext4::mount_read_only;
 use crate::loopdev::{self, LoopDevice};
@@ -60,9 +60,9 @@ impl SnapshotMounts {
     pub fn open(&self, layers: &[PathBuf]) -> Result<Vec<OpenLayer>, DriverError> {
         let open = layers.iter().map(|layer| match snapshot_of_layer(layer) {
             None => Ok(OpenLayer::Directory(layer.clone())),
-            Some(_) => self.mount(layer).map(OpenLayer::Snapshot).map_err(|error| {
-                DriverError::failed(format!("mount the snapshot {}", layer.display()), error)
-            }),
+            Some(_) => {
+                self.mount(layer).map(OpenLayer::Snapshot).at(DriverStep::MountSnapshot(layer.clone()))
+            }
         });
         open.collect()
     }

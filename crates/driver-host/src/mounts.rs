@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use driver::{DriverError, SandboxSpec};
+use driver::{AtStep, DriverError, DriverStep, SandboxSpec};
 use rootfs::{StepError, UserNamespace};
 
 use crate::ext4::mount_disk;
@@ -35,13 +35,12 @@ pub fn assemble(
     place: &Path,
     uid_base: u32,
 ) -> Result<Assembled, DriverError> {
-    let users =
-        UserNamespace::with_base(uid_base).map_err(|error| DriverError::failed("make the id map", error))?;
+    let users = UserNamespace::with_base(uid_base).at(DriverStep::MakeIdMap)?;
     let (disk, device) = mount_disk(&paths.disk())?;
     let open = snapshots.open(&spec.layers)?;
     let layers: Vec<_> = open.iter().map(OpenLayer::as_layer).collect();
     let root = rootfs::prepare(place, layers.len())
         .and_then(|()| rootfs::assemble(&disk, &layers, &users, uid_base))
-        .map_err(|StepError { step, source }| DriverError::failed(step, source))?;
+        .map_err(|StepError { step, source }| DriverError::failed(DriverStep::Named(step), source))?;
     Ok(Assembled { mounts: Mounts { root, disk }, device })
 }

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use driver::{DriverError, SnapshotDisk};
+use driver::{AtStep, DriverError, DriverStep, SnapshotDisk};
 use rustix::fs::{Mode, OFlags, openat, syncfs};
 
 use crate::changes::{ChangeTracker, Changes};
@@ -156,24 +156,23 @@ impl ImageCopy {
     }
 
     pub fn finish(self) -> Result<SnapshotDisk, DriverError> {
-        let failed = |error: io::Error| DriverError::failed("finish the snapshot", error);
         let Self { dir, source, target, tracked, .. } = self;
         drop((source, tracked));
         let unfinished = unfinished_image(&dir);
         // The file system was in use: the mount replays its journal, and the end of the mount leaves it clean.
         drop(mount_disk(&unfinished)?);
-        loopdev::wait_until_detached(&unfinished).map_err(failed)?;
-        let mut bytes = target.metadata().map_err(failed)?.blocks() * 512;
+        loopdev::wait_until_detached(&unfinished).at(DriverStep::FinishSnapshot)?;
+        let mut bytes = target.metadata().at(DriverStep::FinishSnapshot)?.blocks() * 512;
         let memory = memory(&dir);
         if memory.exists() {
-            stored_processes::sync(&memory).map_err(failed)?;
-            bytes += stored_processes::size(&memory).map_err(failed)?;
+            stored_processes::sync(&memory).at(DriverStep::FinishSnapshot)?;
+            bytes += stored_processes::size(&memory).at(DriverStep::FinishSnapshot)?;
         }
-        target.set_permissions(fs::Permissions::from_mode(0o400)).map_err(failed)?;
-        target.sync_all().map_err(failed)?;
+        target.set_permissions(fs::Permissions::from_mode(0o400)).at(DriverStep::FinishSnapshot)?;
+        target.sync_all().at(DriverStep::FinishSnapshot)?;
         let layer = image(&dir);
-        fs::rename(unfinished, &layer).map_err(failed)?;
-        sync_names(&dir).map_err(failed)?;
+        fs::rename(unfinished, &layer).at(DriverStep::FinishSnapshot)?;
+        sync_names(&dir).at(DriverStep::FinishSnapshot)?;
         Ok(SnapshotDisk { layer, bytes })
     }
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base::sync_dir;
-use driver::DriverError;
+use driver::{DriverError, DriverStep};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -111,7 +111,9 @@ pub fn adopt_prepared(paths: &Paths) -> io::Result<()> {
 /// What is stored of a sandbox that is about to wake.
 pub fn find(paths: &Paths) -> Result<PathBuf, DriverError> {
     let found = [paths.memory(), paths.used_memory()].into_iter().find(|dir| dir.exists());
-    found.ok_or_else(|| DriverError::failed("continue the processes", "what was stored of them is missing"))
+    found.ok_or_else(|| {
+        DriverError::failed(DriverStep::ContinueProcesses, "what was stored of them is missing")
+    })
 }
 
 /// The sandbox runs.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use api::Isolation;
-use driver::{DriverError, Limits, SandboxSpec};
+use driver::{AtStep, DriverError, DriverStep, Limits, SandboxSpec};
 
 use crate::disk::{self, Content};
 use crate::layers::SnapshotMounts;
@@ -20,15 +20,12 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
     let paths = Paths { data: dir.join("data"), run: dir.join("run") };
     let layer = dir.join("layer");
     for directory in [&paths.data, &paths.run, &layer] {
-        fs::create_dir_all(directory)
-            .map_err(|error| DriverError::failed("create the directories of the trial", error))?;
+        fs::create_dir_all(directory).at(DriverStep::MakeTrialDirectories)?;
     }
-    fs::write(layer.join("seen"), "through the overlay")
-        .map_err(|error| DriverError::failed("create the layer of the trial", error))?;
+    fs::write(layer.join("seen"), "through the overlay").at(DriverStep::MakeTrialLayer)?;
     let image = disk::create_template(&dir.join("template"), DISK_MB, Content::Directories)?;
-    fs::rename(image, paths.disk())
-        .map_err(|error| DriverError::failed("create the disk of the trial", error))?;
-    let id = "sb_doctorstrial".parse().map_err(|error| DriverError::failed("name the trial", error))?;
+    fs::rename(image, paths.disk()).at(DriverStep::MakeTrialDisk)?;
+    let id = "sb_doctorstrial".parse().at(DriverStep::NameTrial)?;
     let limits = Limits { cpu: 1, memory_mb: 1 };
     let spec = SandboxSpec {
         id,
@@ -43,18 +40,16 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
 
     let tried = std::thread::scope(|scope| scope.spawn(|| mount_and_use(&spec, &paths, uid_base)).join());
     tried.unwrap_or_else(|_| {
-        Err(DriverError::failed("try the file systems", "the thread of the trial panicked"))
+        Err(DriverError::failed(DriverStep::TryFileSystems, "the thread of the trial panicked"))
     })
 }
 
 fn mount_and_use(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {
-    rootfs::leave_host_namespace()
-        .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
+    rootfs::leave_host_namespace().at(DriverStep::LeaveMountNamespace)?;
     mounts::assemble(spec, paths, &SnapshotMounts::default(), &paths.run, uid_base)?;
-    let seen = fs::read(paths.run.join("rootfs/seen"))
-        .map_err(|error| DriverError::failed("read through the overlay", error))?;
+    let seen = fs::read(paths.run.join("rootfs/seen")).at(DriverStep::ReadThroughOverlay)?;
     if seen.is_empty() {
-        Err(DriverError::failed("read through the overlay", "an empty file"))
+        Err(DriverError::failed(DriverStep::ReadThroughOverlay, "an empty file"))
     } else {
         Ok(())
     }

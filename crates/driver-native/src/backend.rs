@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use api::SandboxId;
-use driver::{DriverError, NetworkHook, SandboxSpec};
+use driver::{AtStep, DriverError, DriverStep, NetworkHook, SandboxSpec};
 use driver_host::{
     Backend, Cgroups, Mounts, OpenLayer, Paths, Settings, Start, Started, listen, mount_disk, raise_priority,
 };
@@ -27,8 +27,7 @@ pub struct Native {
 impl Native {
     /// `program` is `sandbox-launcher`.
     pub fn new(program: PathBuf) -> Result<Self, DriverError> {
-        let seccomp = driver_host::seccomp()
-            .map_err(|error| DriverError::failed("read the rules of system calls", error))?;
+        let seccomp = driver_host::seccomp().at(DriverStep::ReadCallRules)?;
         Ok(Self { program, launchers: Launchers::default(), filter: compile(&seccomp)? })
     }
 }
@@ -41,27 +40,21 @@ impl Backend for Native {
         let mut launcher = Launcher::spawn(&self.launchers, &self.program, start)?;
         cgroups
             .create(name, start.isolation, spec.limits, start.cpus, settings.pids_max)
-            .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
+            .at(DriverStep::MakeCgroups)?;
         let (disk, device) = mount_disk(&paths.disk())?;
         start.limit_disk(device)?;
-        let listener =
-            listen(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
-        let cgroup = cgroups
-            .open_for_fork(name)
-            .map_err(|error| DriverError::failed("open the sandbox's cgroup", error))?;
+        let listener = listen(paths).at(DriverStep::PrepareAgentLink)?;
+        let cgroup = cgroups.open_for_fork(name).at(DriverStep::OpenCgroup)?;
         let layers = start.snapshots.open(&spec.layers)?;
         let snapshots = layers.iter().filter_map(OpenLayer::snapshot);
         let files = [&disk, &listener].into_iter().chain(snapshots).chain(cgroup.as_ref());
         let files: Vec<BorrowedFd<'_>> = files.map(AsFd::as_fd).collect();
-        send(&launcher.socket, &plan(start, &layers, &self.filter)?, &files)
-            .map_err(|error| DriverError::failed("send the launcher its plan", error))?;
+        send(&launcher.socket, &plan(start, &layers, &self.filter)?, &files).at(DriverStep::SendPlan)?;
 
         let (pid, namespace) = launcher.forked()?;
-        fs::write(paths.first_process(), pid.to_string())
-            .map_err(|error| DriverError::failed("record the first process", error))?;
+        fs::write(paths.first_process(), pid.to_string()).at(DriverStep::RecordFirstProcess)?;
         if let Some(hook) = network {
-            hook(namespace.as_fd())
-                .map_err(|error| DriverError::failed("connect the sandbox to the network", error))?;
+            hook(namespace.as_fd()).at(DriverStep::ConnectNetwork)?;
         }
         let root = launcher.done()?;
         if let Err(error) = raise_priority(pid) {
@@ -71,8 +64,7 @@ impl Backend for Native {
     }
 
     fn show_limits(&self, cgroups: &Cgroups, spec: &SandboxSpec, paths: &Paths) -> Result<(), DriverError> {
-        rewrite_quota(cgroups, spec, paths)
-            .map_err(|error| DriverError::failed("show the sandbox its limits", error))
+        rewrite_quota(cgroups, spec, paths).at(DriverStep::ShowLimits)
     }
 
     fn clear(&self, _: &Settings, _: &SandboxId) -> Result<(), DriverError> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use base::IgnorePoison;
-use driver::DriverError;
+use driver::{AtStep, DriverError, DriverStep};
 use driver_host::{Start, collect};
 use launcher::{Report, receive};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -74,19 +74,18 @@ pub struct Launcher {
 
 impl Launcher {
     pub fn spawn(all: &Launchers, program: &Path, start: &Start<'_>) -> Result<Self, DriverError> {
-        let failed = |error: io::Error| DriverError::failed("start the launcher", error);
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map_err(|error| failed(error.into()))?;
-        set_socket_timeout(&ours, Timeout::Recv, Some(TIMEOUT)).map_err(|error| failed(error.into()))?;
-        let log = File::create(start.paths.agent_log()).map_err(failed)?;
+                .at(DriverStep::StartLauncher)?;
+        set_socket_timeout(&ours, Timeout::Recv, Some(TIMEOUT)).at(DriverStep::StartLauncher)?;
+        let log = File::create(start.paths.agent_log()).at(DriverStep::StartLauncher)?;
         // The agent inherits the outputs; it gets neither the socket nor the daemon's environment.
         // starts: sandbox-launcher
         let mut command = Command::new(program);
         command.env_clear().stdin(Stdio::from(theirs));
-        command.stdout(Stdio::from(log.try_clone().map_err(failed)?)).stderr(Stdio::from(log));
+        command.stdout(Stdio::from(log.try_clone().at(DriverStep::StartLauncher)?)).stderr(Stdio::from(log));
         let mut pids = all.pids();
-        let child = command.spawn().map_err(failed)?;
+        let child = command.spawn().at(DriverStep::StartLauncher)?;
         pids.extend(i32::try_from(child.id()));
         drop(pids);
         Ok(Self { child, all: all.clone(), socket: ours, is_done: false })
@@ -96,12 +95,14 @@ impl Launcher {
         match receive::<Report>(&self.socket) {
             Ok(Some((Report::Failed { step, error }, _))) => Err(failure(step, error)),
             Ok(Some(report)) => Ok(report),
-            Ok(None) => Err(DriverError::failed("start the sandbox", "the launcher ended without a report")),
+            Ok(None) => {
+                Err(DriverError::failed(DriverStep::StartSandbox, "the launcher ended without a report"))
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(DriverError::failed(
-                "start the sandbox",
+                DriverStep::StartSandbox,
                 format!("the launcher did not answer within {} s", TIMEOUT.as_secs()),
             )),
-            Err(error) => Err(DriverError::failed("hear from the launcher", error)),
+            Err(error) => Err(DriverError::failed(DriverStep::HearFromLauncher, error)),
         }
     }
 
@@ -110,7 +111,7 @@ impl Launcher {
         match self.report()? {
             (Report::Forked { pid }, files) => match files.into_iter().next() {
                 Some(namespace) => Ok((pid, namespace)),
-                None => Err(DriverError::failed("start the sandbox", "the launcher sent no namespace")),
+                None => Err(DriverError::failed(DriverStep::StartSandbox, "the launcher sent no namespace")),
             },
             (report, _) => Err(unexpected(&report)),
         }
@@ -122,7 +123,7 @@ impl Launcher {
             (Report::Done, files) => {
                 self.is_done = true;
                 let root = files.into_iter().next();
-                root.ok_or_else(|| DriverError::failed("start the sandbox", "the launcher sent no root"))
+                root.ok_or_else(|| DriverError::failed(DriverStep::StartSandbox, "the launcher sent no root"))
             }
             (report, _) => Err(unexpected(&report)),
         }
@@ -144,13 +145,13 @@ fn failure(step: String, error: i32) -> DriverError {
         libc::ENOMEM => "memory",
         libc::EMFILE | libc::ENFILE => "open files",
         libc::EAGAIN => "processes",
-        _ => return DriverError::failed(step, source),
+        _ => return DriverError::failed(DriverStep::Named(step), source),
     };
     DriverError::Exhausted { what, source: io::Error::new(source.kind(), format!("cannot {step}: {source}")) }
 }
 
 fn unexpected(report: &Report) -> DriverError {
-    DriverError::failed("start the sandbox", format!("the launcher reported {report:?}"))
+    DriverError::failed(DriverStep::StartSandbox, format!("the launcher reported {report:?}"))
 }
 
 impl Drop for Launcher {

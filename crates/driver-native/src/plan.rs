@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use driver::DriverError;
+use driver::{DriverError, DriverStep};
 use driver_host::{OpenLayer, Start, SysView, describe, mount_place};
 use launcher::{CgroupEntry, ContainerPlan, FileSystem, Layer, Mount, MountFlags, MountSource, Node};
 use oci_spec::runtime::{Linux, PosixRlimitType, Process, Spec};
@@ -65,7 +65,7 @@ fn layer(open: &OpenLayer) -> Layer {
 }
 
 fn unsupported(what: impl std::fmt::Display) -> DriverError {
-    DriverError::failed("plan the container", format!("{what} is not supported"))
+    DriverError::failed(DriverStep::PlanContainer, format!("{what} is not supported"))
 }
 
 fn parts(spec: &Spec) -> Result<(&Process, &Linux), DriverError> {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use driver::DriverError;
+use driver::{DriverError, DriverStep};
 use oci_spec::runtime::{
     LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompOperator, LinuxSyscall,
 };
@@ -92,7 +92,7 @@ fn add(
 }
 
 fn invalid(what: String) -> DriverError {
-    DriverError::failed("compile the filter of system calls", what)
+    DriverError::failed(DriverStep::CompileCallFilter, what)
 }
 
 fn number(name: &str) -> Option<u32> {

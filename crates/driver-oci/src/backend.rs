@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use api::SandboxId;
-use driver::{DriverError, NetworkHook};
+use driver::{AtStep, DriverError, DriverStep, NetworkHook};
 use driver_host::{
     Assembled, Backend, Settings, Start, Started, assemble, first_process, listen, mount_place,
     raise_priority,
@@ -31,10 +31,8 @@ impl OciRuntime {
 impl Backend for OciRuntime {
     fn start(&self, start: &Start<'_>, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
         let Start { settings, spec, paths, .. } = *start;
-        let listener =
-            listen(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
-        leave_host_namespace()
-            .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
+        let listener = listen(paths).at(DriverStep::PrepareAgentLink)?;
+        leave_host_namespace().at(DriverStep::LeaveMountNamespace)?;
         let Assembled { mounts, device } =
             assemble(spec, paths, start.snapshots, &mount_place(settings), start.uid_base)?;
         // After the disk is attached: the host's /sys then has all directories to cover.
@@ -45,8 +43,7 @@ impl Backend for OciRuntime {
         limit_network(start)?;
         prioritise_agent(start);
         if let Some(hook) = network {
-            netns::connect(paths, hook)
-                .map_err(|error| DriverError::failed("connect the sandbox to the network", error))?;
+            netns::connect(paths, hook).at(DriverStep::ConnectNetwork)?;
         }
         Ok(Started { mounts, helper: None })
     }
@@ -60,11 +57,10 @@ impl Backend for OciRuntime {
 
 /// What a runtime does not limit of the network.
 fn limit_network(start: &Start<'_>) -> Result<(), DriverError> {
-    let failed = |error| DriverError::failed("limit the sandbox's connections", error);
-    start.cgroups.limit_connections(start.spec.id.as_str()).map_err(failed)?;
+    start.cgroups.limit_connections(start.spec.id.as_str()).at(DriverStep::LimitConnections)?;
     match first_process(start.paths) {
-        Some(pid) => hide_host_counters(pid).map_err(failed),
-        None => Err(DriverError::failed("find the sandbox's first process", "the runtime did not record it")),
+        Some(pid) => hide_host_counters(pid).at(DriverStep::LimitConnections),
+        None => Err(DriverError::failed(DriverStep::FindFirstProcess, "the runtime did not record it")),
     }
 }
 

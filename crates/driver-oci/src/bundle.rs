@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use driver::DriverError;
+use driver::{AtStep, DriverError, DriverStep};
 use driver_host::{Start, SysView, describe, seccomp};
 use oci_spec::runtime::{LinuxNamespaceType, LinuxSeccomp, Spec};
 
@@ -20,15 +20,13 @@ pub fn write_bundle(
     if let Some(path) = network {
         join_network(&mut description, path);
     }
-    let text =
-        serde_json::to_vec(&description).map_err(|error| DriverError::failed("encode the bundle", error))?;
-    fs::write(start.paths.run.join("config.json"), text)
-        .map_err(|error| DriverError::failed("write the bundle", error))
+    let text = serde_json::to_vec(&description).at(DriverStep::EncodeBundle)?;
+    fs::write(start.paths.run.join("config.json"), text).at(DriverStep::WriteBundle)
 }
 
 /// The rules of system calls, as a container has them.
 pub fn filter() -> Result<LinuxSeccomp, DriverError> {
-    seccomp().map_err(|error| DriverError::failed("read the rules of system calls", error))
+    seccomp().at(DriverStep::ReadCallRules)
 }
 
 fn join_network(description: &mut Spec, path: &Path) {

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use api::SandboxId;
-use driver::DriverError;
+use driver::{AtStep, DriverError, DriverStep};
 use driver_host::{Hibernation, Paths, ProcessCopy, Settings, Standstill};
 use rustix::process::Signal;
 
@@ -52,25 +52,24 @@ pub fn checkpoint(
     paths: &Paths,
     hibernation: Hibernation<'_>,
 ) -> Result<(), DriverError> {
-    let failed = |error: io::Error| DriverError::failed("store the processes", error);
     let Hibernation { unfinished, complete, lock } = hibernation;
     let mut command = surviving(STORE, lock);
     command.env("ID", id.as_str()).env("UNFINISHED", unfinished).env("COMPLETE", complete);
     command.arg(&runtime.program).args(base_args(runtime, settings, paths));
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    let child = command.spawn().map_err(failed)?;
-    let group = child_pid(&child).map_err(failed)?;
-    match finish(child, STORE_TIMEOUT).map_err(failed)? {
+    let child = command.spawn().at(DriverStep::StoreProcesses)?;
+    let group = child_pid(&child).at(DriverStep::StoreProcesses)?;
+    match finish(child, STORE_TIMEOUT).at(DriverStep::StoreProcesses)? {
         Some(status) if status.success() => Ok(()),
         Some(status) if status.code().is_none() => {
             let _ = resume(runtime, settings, id, paths);
-            Err(DriverError::failed("store the processes", status.to_string()))
+            Err(DriverError::failed(DriverStep::StoreProcesses, status.to_string()))
         }
         Some(_) => Err(DriverError::NotStorable { reason: not_storable(&last_error(&paths.runtime_log())) }),
         None => {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
-            resume(runtime, settings, id, paths).map_err(failed)?;
-            Err(DriverError::failed("store the processes", too_slow(STORE_TIMEOUT)))
+            resume(runtime, settings, id, paths).at(DriverStep::StoreProcesses)?;
+            Err(DriverError::failed(DriverStep::StoreProcesses, too_slow(STORE_TIMEOUT)))
         }
     }
 }
@@ -110,29 +109,28 @@ pub fn copy(
     paths: &Paths,
     copy: ProcessCopy<'_>,
 ) -> Result<Box<dyn Standstill>, DriverError> {
-    let failed = |error: io::Error| DriverError::failed("copy the processes", error);
     let mut command = surviving(COPY, copy.lock);
     command.env("ID", id.as_str()).env("TARGET", copy.target);
     command.arg(&runtime.program).args(base_args(runtime, settings, paths));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = command.spawn().at(DriverStep::CopyProcesses)?;
     // The command has a copy of the lock.
     drop(command);
     let output = child.stdout.take();
     let held = HeldContainer { child: Some(child) };
-    match is_stored(output).map_err(failed)? {
+    match is_stored(output).at(DriverStep::CopyProcesses)? {
         Some(true) => Ok(Box::new(held)),
         Some(false) => {
-            if !held.finish().map_err(failed)? {
+            if !held.finish().at(DriverStep::CopyProcesses)? {
                 // The script was killed, or could not continue the container. If it goes on, this fails.
                 let _ = resume(runtime, settings, id, paths);
             }
             Err(DriverError::NotStorable { reason: not_storable(&last_error(&paths.runtime_log())) })
         }
         None => {
-            held.kill().map_err(failed)?;
-            resume(runtime, settings, id, paths).map_err(failed)?;
-            Err(DriverError::failed("copy the processes", too_slow(STORE_TIMEOUT)))
+            held.kill().at(DriverStep::CopyProcesses)?;
+            resume(runtime, settings, id, paths).at(DriverStep::CopyProcesses)?;
+            Err(DriverError::failed(DriverStep::CopyProcesses, too_slow(STORE_TIMEOUT)))
         }
     }
 }
@@ -170,8 +168,8 @@ impl Standstill for HeldContainer {
     fn end(self: Box<Self>) -> Result<(), DriverError> {
         match self.finish() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(DriverError::failed("continue the processes", "gVisor could not")),
-            Err(error) => Err(DriverError::failed("continue the processes", error)),
+            Ok(false) => Err(DriverError::failed(DriverStep::ContinueProcesses, "gVisor could not")),
+            Err(error) => Err(DriverError::failed(DriverStep::ContinueProcesses, error)),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use api::SandboxId;
-use driver::{DriverError, NetworkHook};
+use driver::{AtStep, DriverError, DriverStep, NetworkHook};
 use driver_host::{
     Assembled, Backend, Hibernation, Paths, ProcessCopy, Settings, Standstill, Start, Started, assemble,
     control_link, mount_place, prepare_token, runtime_root,
@@ -104,25 +104,20 @@ impl Backend for Gvisor {
         let name = spec.id.as_str();
         let agent_channel = match start.memory {
             Some(memory) => AgentChannel::Stored(memory.to_owned()),
-            None => AgentChannel::Token(
-                prepare_token(paths)
-                    .map_err(|error| DriverError::failed("prepare the agent's link", error))?,
-            ),
+            None => AgentChannel::Token(prepare_token(paths).at(DriverStep::PrepareAgentLink)?),
         };
         // The limits apply to the processes of gVisor, which the daemon starts.
         cgroups
             .create(name, start.isolation, spec.limits, start.cpus, settings.pids_max)
-            .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
+            .at(DriverStep::MakeCgroups)?;
 
-        leave_host_namespace()
-            .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
+        leave_host_namespace().at(DriverStep::LeaveMountNamespace)?;
         let Assembled { mounts, device } =
             assemble(spec, paths, start.snapshots, &mount_place(settings), start.uid_base)?;
         start.limit_disk(device)?;
         let network = connect(network)?;
         write_bundle(start, gvisor_filter()?, Some(&network.path()))?;
-        show_limits(start)
-            .map_err(|error| DriverError::failed("limit the memory that gVisor sees", error))?;
+        show_limits(start).at(DriverStep::LimitShownMemory)?;
         runtime::run(
             &self.invocation(),
             settings,
@@ -131,7 +126,7 @@ impl Backend for Gvisor {
             agent_channel,
             &cgroups.entry_files(name),
         )?;
-        control_link::open().map_err(|error| DriverError::failed("open the link to the agent", error))?;
+        control_link::open().at(DriverStep::OpenAgentLink)?;
         Ok(Started { mounts, helper: None })
     }
 
@@ -166,20 +161,19 @@ impl Backend for Gvisor {
     }
 
     fn clear(&self, settings: &Settings, id: &SandboxId) -> Result<(), DriverError> {
-        remove_state(settings, id).map_err(|error| DriverError::failed("remove the runtime's state", error))
+        remove_state(settings, id).at(DriverStep::RemoveRuntimeState)
     }
 }
 
 /// gVisor moves the addresses and routes of a namespace into its own network stack when it starts, so the namespace is connected
 /// before. The calling thread is in it afterwards.
 fn connect(hook: Option<&NetworkHook>) -> Result<SandboxNetwork, DriverError> {
-    let failed = |error: io::Error| DriverError::failed("connect the sandbox to the network", error);
-    let network = SandboxNetwork::new().map_err(failed)?;
+    let network = SandboxNetwork::new().at(DriverStep::ConnectNetwork)?;
     if let Some(hook) = hook {
-        hook(network.namespace()).map_err(failed)?;
+        hook(network.namespace()).at(DriverStep::ConnectNetwork)?;
     }
-    network.enter().map_err(failed)?;
-    control_link::add().map_err(failed)?;
+    network.enter().at(DriverStep::ConnectNetwork)?;
+    control_link::add().at(DriverStep::ConnectNetwork)?;
     Ok(network)
 }
 

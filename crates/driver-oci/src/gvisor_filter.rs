@@ -1,6 +1,6 @@
 //! The rules of system calls for gVisor's kernel. They differ from those of containers where its kernel does.
 
-use driver::DriverError;
+use driver::{AtStep, DriverError, DriverStep};
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
     LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompOperator,
@@ -37,10 +37,9 @@ const ALL: u32 = u32::MAX;
 /// gVisor's filters refuse with one errno only, `EPERM`, but programs fall back to an older call after `ENOSYS`, which an untraced
 /// call returns.
 pub fn gvisor_filter() -> Result<LinuxSeccomp, DriverError> {
-    let failed = |error: OciSpecError| DriverError::failed("compose the rules of system calls", error);
     let mut filter = filter()?;
     filter.set_default_action(LinuxSeccompAction::ScmpActTrace);
-    let mut rules = protected_agent().map_err(failed)?;
+    let mut rules = protected_agent().at(DriverStep::ComposeCallRules)?;
     for mut rule in filter.syscalls().clone().unwrap_or_default() {
         let special = |name: &str| [&SOCKETS[..], &HARMLESS, &LIMITS, &HOST_NAME].concat().contains(&name);
         let names: Vec<String> = rule.names().iter().filter(|name| !special(name)).cloned().collect();
@@ -49,10 +48,10 @@ pub fn gvisor_filter() -> Result<LinuxSeccomp, DriverError> {
             rules.push(rule);
         }
     }
-    rules.push(allowed(&[&SOCKETS[..], &HARMLESS, &HOST_NAME].concat()).map_err(failed)?);
+    rules.push(allowed(&[&SOCKETS[..], &HARMLESS, &HOST_NAME].concat()).at(DriverStep::ComposeCallRules)?);
     // Of the own process, and queries.
     for argument in [0, 2] {
-        rules.push(allowed_with_zero(&LIMITS, argument).map_err(failed)?);
+        rules.push(allowed_with_zero(&LIMITS, argument).at(DriverStep::ComposeCallRules)?);
     }
     filter.set_syscalls(Some(rules));
     Ok(filter)

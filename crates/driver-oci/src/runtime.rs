@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use api::SandboxId;
-use driver::DriverError;
+use driver::{AtStep, DriverError, DriverStep};
 use driver_host::{Paths, Settings, runtime_root};
 use rootfs::reset_oom_score;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -56,7 +56,6 @@ pub fn run(
     agent_channel: AgentChannel,
     entry_files: &[PathBuf],
 ) -> Result<(), DriverError> {
-    let failed = |error: io::Error| DriverError::failed("run the runtime", error);
     let mut command = base_command(runtime, settings, paths);
     let (subcommand, timeout) = match agent_channel {
         AgentChannel::Stored(_) => ("restore", RESTORE_TIMEOUT),
@@ -67,9 +66,9 @@ pub fn run(
     let mut listener = None;
     match agent_channel {
         AgentChannel::Listener(socket) => {
-            let log = File::create(paths.agent_log()).map_err(failed)?;
+            let log = File::create(paths.agent_log()).at(DriverStep::RunRuntime)?;
             command.args(["--detach", "--preserve-fds", "1"]).stdin(Stdio::null());
-            command.stdout(Stdio::from(log.try_clone().map_err(failed)?)).stderr(Stdio::from(log));
+            command.stdout(Stdio::from(log.try_clone().at(DriverStep::RunRuntime)?)).stderr(Stdio::from(log));
             listener = Some(socket);
         }
         AgentChannel::Token(reader) => {
@@ -87,7 +86,7 @@ pub fn run(
         .iter()
         .map(|path| File::options().write(true).open(path))
         .collect::<Result<_, _>>()
-        .map_err(failed)?;
+        .at(DriverStep::RunRuntime)?;
     let inherited = listener.as_ref().map(AsRawFd::as_raw_fd);
     let (parent, attributes) = (rustix::process::getpid(), runtime.attributes);
     // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (prctl, getppid, dup2, open, read, write and
@@ -105,10 +104,10 @@ pub fn run(
             }
         });
     }
-    match finish(command.spawn().map_err(failed)?, timeout).map_err(failed)? {
+    match finish(command.spawn().at(DriverStep::RunRuntime)?, timeout).at(DriverStep::RunRuntime)? {
         Some(status) if status.success() => Ok(()),
-        Some(_) => Err(DriverError::failed("start the sandbox", last_error(&paths.runtime_log()))),
-        None => Err(DriverError::failed("start the sandbox", too_slow(timeout))),
+        Some(_) => Err(DriverError::failed(DriverStep::StartSandbox, last_error(&paths.runtime_log()))),
+        None => Err(DriverError::failed(DriverStep::StartSandbox, too_slow(timeout))),
     }
 }
 

@@ -238,6 +238,7 @@ impl From<std::io::Error> for EngineError {
 
 #[cfg(test)]
 mod tests {
+    use driver::DriverStep;
     use guest_proto::RefusalKind;
 
     use super::*;
@@ -250,12 +251,12 @@ mod tests {
         assert!(error.is_transient() && error.is_backend_failure());
         assert!(error.source().is_some_and(|source| source.is::<DriverError>()));
 
-        let full = DriverError::failed("copy the disk", std::io::Error::from_raw_os_error(28));
+        let full = DriverError::failed(DriverStep::CopyDisk, std::io::Error::from_raw_os_error(28));
         assert!(matches!(
             EngineError::from(full),
             EngineError::Host(HostError::Exhausted { what: "disk space", .. })
         ));
-        let failed = DriverError::failed("copy the disk", std::io::Error::from_raw_os_error(5));
+        let failed = DriverError::failed(DriverStep::CopyDisk, std::io::Error::from_raw_os_error(5));
         assert!(matches!(EngineError::from(failed), EngineError::Host(HostError::Backend(_))));
 
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);

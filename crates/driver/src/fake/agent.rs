@@ -1,5 +1,11 @@
 //! The agent of a fake sandbox. Speaks the protocol over an in-memory stream, correctly or not, depending on its mode.
 
+mod detached;
+mod detached_op;
+mod file_op;
+mod guest;
+mod script;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,13 +19,12 @@ use tokio::io::{AsyncReadExt, DuplexStream, ReadHalf, duplex, split};
 use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::detached;
-use super::detached_op::{DetachedOp, Printed};
-use super::disk::Disk;
-use super::file_op;
-use super::guest::{AgentMode, GuestState, Inbox, Inner, Out, Output, index, lock};
-use super::script::{self, Command, Stream};
+use super::files::Disk;
 use crate::ByteStream;
+use detached_op::{DetachedOp, Printed};
+pub use guest::AgentMode;
+use guest::{GuestState, Inbox, Inner, Out, Output, index, lock};
+use script::{Command, Stream};
 
 const STREAM_BYTES: usize = 64 * 1024;
 const SIGKILL: i32 = 9;

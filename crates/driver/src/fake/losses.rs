@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::SandboxId;
 
 use super::{FakeDriver, Sandbox, State};
-use crate::DriverError;
+use crate::{DriverError, DriverStep};
 
 impl Sandbox {
     pub(super) fn has_replaced_disk(&self) -> bool {
@@ -21,7 +21,7 @@ impl State {
 
     pub(super) fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
         if self.are_disk_looks_failing {
-            return Err(DriverError::failed("look for read-only disks", "made to fail by a test"));
+            return Err(DriverError::failed(DriverStep::FindReadOnlyDisks, "made to fail by a test"));
         }
         Ok(self.sandboxes_where(|sandbox| sandbox.is_disk_read_only))
     }

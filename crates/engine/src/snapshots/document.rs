@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use api::{Isolation, Resources, SandboxId, SnapshotId};
-use driver::Driver;
+use driver::Disks;
 use rules::TimeMs;
 use serde::{Deserialize, Serialize};
 use store::SnapshotRecord;
@@ -60,7 +60,7 @@ impl Document {
         self,
         id: SnapshotId,
         account: &str,
-        driver: &dyn Driver,
+        driver: &dyn Disks,
         image_layers: Vec<String>,
     ) -> SnapshotRecord {
         let snapshots = self.snapshots.iter().map(|below| driver.snapshot_layer(below));

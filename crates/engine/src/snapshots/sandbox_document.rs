@@ -1,7 +1,7 @@
 //! What a stored copy of a hibernated sandbox says of it, for the host that adopts it.
 
 use api::{SandboxConfig, SnapshotId};
-use driver::Driver;
+use driver::Disks;
 use rules::{Accounting, Phase, TimeMs};
 use serde::{Deserialize, Serialize};
 use store::{SandboxRecord, SnapshotRecord};
@@ -47,7 +47,7 @@ impl SandboxDocument {
     }
 
     /// The copy as a snapshot of the host that adopts the sandbox.
-    pub fn copy(&self, account: &str, driver: &dyn Driver, image_layers: Vec<String>) -> SnapshotRecord {
+    pub fn copy(&self, account: &str, driver: &dyn Disks, image_layers: Vec<String>) -> SnapshotRecord {
         self.copy.clone().into_record(self.copy_id.clone(), account, driver, image_layers)
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::{Isolation, SandboxConfig, SandboxId, SandboxState, SnapshotId};
-use driver::Driver;
+use driver::Disks;
 use driver::fake::{DriverOp, FakeDriver, Fault};
 use engine::{
     DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState,

@@ -2,7 +2,7 @@
 //! forks, deleted snapshots that others need, and stored processes.
 
 use api::{Isolation, SandboxConfig, SandboxId, SnapshotId};
-use driver::Driver;
+use driver::Disks;
 use driver::fake::{DriverOp, Fault};
 use engine::{CapacityError, EngineError, EngineSettings, Processes};
 use rules::{ForkRequest, Quota, QuotaTable, Quotas, SnapshotRequest};

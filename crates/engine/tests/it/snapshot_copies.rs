@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use api::{Isolation, SandboxConfig, SandboxId, SnapshotId, SnapshotStorage};
 use archive::{Archive, ArchiveError, Location, Manifest, S3Options, Secrets, Unauthentic, WithoutCode};
-use driver::Driver;
+use driver::Disks;
 use driver::fake::{DriverOp, FakeDriver, Fault};
 use engine::{
     DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState, Processes,

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use api::{SandboxId, SandboxState, SnapshotId};
-use driver::Driver;
+use driver::Disks;
 use driver::fake::{DriverOp, Fault};
 use engine::EngineError;
 use rules::{ForkRequest, SnapshotRequest};

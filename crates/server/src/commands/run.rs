@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use api::{CreateBody, CreateResources, ExecuteRequest, SandboxConfig, SandboxId};
-use driver::Driver;
+use driver::Sandboxes;
 use engine::{Engine, Execution, ExecutionEvent, Finished, Template};
 use net::Guest;
 use rules::{ConfigRules, IsolationRules, sandbox_config};

@@ -7,9 +7,9 @@ use guest_proto::{
     ToHost,
 };
 
-use super::disk::{Disk, Failure};
 use super::guest::{Inbox, lock};
 use super::script::Stream;
+use crate::fake::files::{Disk, Failure};
 
 /// A request with owned paths.
 pub enum FileOp {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use api::SnapshotId;
 use base::IgnorePoison;
 
-use super::Host;
-use super::snapshot::Content;
+use super::{BYTES, Content};
+use crate::fake::Host;
 use crate::{SnapshotFile, SnapshotScope};
 
 const DISK: &str = "disk";
@@ -20,7 +20,7 @@ static CONTENTS: Mutex<Vec<Content>> = Mutex::new(Vec::new());
 static DIRS: AtomicU64 = AtomicU64::new(0);
 
 /// The directory of the files, removed with the host.
-pub(super) struct Exports(PathBuf);
+pub(in crate::fake) struct Exports(PathBuf);
 
 impl Drop for Exports {
     fn drop(&mut self) {
@@ -73,7 +73,7 @@ pub(super) fn complete(host: &Host, snapshot: &SnapshotId) -> io::Result<()> {
         };
         let mut state = host.state();
         let (bytes, own) = state.snapshots.entry(snapshot.clone()).or_default();
-        *bytes = super::snapshot::BYTES;
+        *bytes = BYTES;
         match own {
             Some(own) if name == PROCESSES => own.take_processes(content),
             Some(_) => {}

@@ -13,7 +13,7 @@ use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
 use super::detached_op::DetachedOps;
-use super::disk::Disk;
+use crate::fake::files::Disk;
 
 /// The behaviour of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
