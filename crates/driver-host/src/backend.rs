@@ -9,9 +9,8 @@ use api::{Isolation, SandboxId};
 use driver::{AtStep, DriverError, DriverStep, NetworkHook, SandboxSpec};
 
 use crate::cgroup::Cgroups;
-use crate::layers::SnapshotMounts;
+use crate::disk::{Mounts, SnapshotMounts};
 use crate::loopdev::DeviceNumber;
-use crate::mounts::Mounts;
 use crate::paths::Paths;
 use crate::settings::{DiskRates, Settings};
 

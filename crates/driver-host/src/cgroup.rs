@@ -5,10 +5,11 @@
 
 mod devices;
 mod disk;
+mod placement;
 mod v1;
 mod v2;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,12 +17,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use api::Isolation;
+use api::{Isolation, SandboxId};
 use base::IgnorePoison;
 use driver::{Limits, MemoryKills};
 
 use crate::loopdev::{self, DeviceNumber};
+use crate::paths::ids_below;
 use crate::settings::DiskRates;
+
+pub use placement::cpus_of;
 
 pub const CPU_PERIOD_US: u64 = 20_000;
 /// The time that a sandbox may use of each of its processors in a period. The rest is for others: threads that sleep for
@@ -409,24 +413,17 @@ impl Cgroups {
         Ok(leftover)
     }
 
-    /// The names that have a cgroup in any hierarchy.
-    pub fn names(&self) -> io::Result<Vec<String>> {
-        let mut names = std::collections::BTreeSet::new();
+    /// The sandboxes that have a cgroup in any hierarchy.
+    pub fn sandboxes(&self) -> io::Result<BTreeSet<SandboxId>> {
+        let mut ids = BTreeSet::new();
         for dir in self.every_dir("") {
-            match fs::read_dir(&dir) {
-                Ok(entries) => {
-                    for entry in entries {
-                        let entry = entry?;
-                        if entry.file_type()?.is_dir() {
-                            names.extend(entry.file_name().into_string());
-                        }
-                    }
-                }
+            match ids_below::<SandboxId>(&dir) {
+                Ok(found) => ids.extend(found),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(names.into_iter().collect())
+        Ok(ids)
     }
 
     /// The sandbox's directory in every hierarchy, also in those that only the runtime uses.

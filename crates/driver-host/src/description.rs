@@ -8,6 +8,7 @@ mod call_rules;
 mod kernel_memory;
 mod mounts;
 mod process_limits;
+mod resolv_conf;
 mod sockets;
 
 use std::collections::HashMap;
@@ -26,14 +27,15 @@ use oci_spec::runtime::{
 use rootfs::IDS;
 use rustix::process::{Resource, getrlimit};
 
+use crate::agent::control_link;
 use crate::backend::Start;
 use crate::cgroup::{CPU_PERIOD_US, cpu_quota_us, shares};
-use crate::control_link;
 use crate::description::call_rules::Rule;
 use crate::paths::mount_place;
 use crate::settings::Settings;
 
 pub use mounts::{LXCFS_FILES, PSEUDO_TERMINALS};
+pub use resolv_conf::write as write_resolv_conf;
 
 /// Path of the agent in the sandbox: on the sandbox's own `/dev`, which exists with any image.
 pub const AGENT_INSIDE: &str = "/dev/sandbox-agent";

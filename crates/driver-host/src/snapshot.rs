@@ -1,275 +1,93 @@
-//! The disk of a snapshot: a copy of a sandbox's disk image, made while the sandbox uses it.
+//! Snapshots on this host. Each has a directory with its disk, and with its processes if it has some.
 //!
 //! ```text
-//! begin     copies the image, and again what was written meanwhile, until little is left
-//! capture   (processes are frozen) writes all cached data to the image, copies what is left
-//! finish    lets the file system replay its journal, makes the copy durable and gives it its name
+//! DIR/ID.img         the disk
+//! DIR/memory         stored processes
 //! ```
 //!
-//! If the host's file system can share data between files, the capture is one system call and nothing is copied.
+//! What is not complete has another name: `ID.new`, `memory.new`, `agent.new`.
 
-use std::fs::{self, File};
+mod changes;
+mod image_copy;
+mod transfer;
+
+use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
-use driver::{AtStep, DriverError, DriverStep, SnapshotDisk};
-use rustix::fs::{Mode, OFlags, openat, syncfs};
+use api::SnapshotId;
 
-use crate::changes::{ChangeTracker, Changes};
-use crate::disk::{copy_data, sync_names};
-use crate::ext4::mount_disk;
-use crate::inner::{MountId, MountedDisk};
-use crate::{loopdev, stored_processes};
+use crate::paths::snapshots_dir;
+use crate::removal::remove_tree;
+use crate::settings::Settings;
+use crate::stored_processes;
 
-/// The capture begins when less than this is left to copy, or after this many passes.
-const LITTLE: u64 = 8 << 20;
-const PASSES: u32 = 4;
-/// Passes of a capture. Only the kernel writes then, and hardly anything.
-const CAPTURE_PASSES: u32 = 16;
+pub use image_copy::ImageCopy;
 
-/// The image in the directory of a snapshot. Both have the snapshot's id as their name.
-pub fn image(dir: &Path) -> PathBuf {
-    dir.join(dir.file_name().unwrap_or_default()).with_extension("img")
-}
+/// The directory of a snapshot. Its name is the snapshot's id.
+#[derive(Debug, Clone)]
+pub struct SnapshotDir(PathBuf);
 
-pub fn unfinished_image(dir: &Path) -> PathBuf {
-    image(dir).with_extension("new")
-}
+impl SnapshotDir {
+    pub fn of(settings: &Settings, id: &SnapshotId) -> Self {
+        Self(snapshots_dir(settings).join(id.as_str()))
+    }
 
-/// The stored processes in the directory of a snapshot.
-pub fn memory(dir: &Path) -> PathBuf {
-    dir.join("memory")
-}
+    /// The disk, whose name has the snapshot's id, too.
+    pub fn image(&self) -> PathBuf {
+        self.0.join(self.0.file_name().unwrap_or_default()).with_extension("img")
+    }
 
-/// A copy in progress.
-pub struct ImageCopy {
-    pub dir: PathBuf,
-    source: File,
-    target: File,
-    /// Whether the host's file system can share data between files.
-    is_shared: bool,
-    /// Of the disk that was mounted when the copy began.
-    tracked: Option<(MountId, ChangeTracker)>,
-}
+    fn unfinished_image(&self) -> PathBuf {
+        self.image().with_extension("new")
+    }
 
-impl ImageCopy {
-    /// `disk` is an image, which is mounted if the sandbox has processes. The mount is not held during the copy: the sandbox may be
-    /// stopped and started meanwhile.
-    pub fn begin(disk: &Path, dir: PathBuf, mounted: Option<MountedDisk>) -> io::Result<Self> {
-        let source = File::open(disk)?;
-        fs::create_dir_all(&dir)?;
-        let open =
-            File::options().read(true).write(true).create(true).truncate(true).open(unfinished_image(&dir));
-        let target = open?;
-        let is_shared = rustix::fs::ioctl_ficlone(&target, &source).is_ok();
-        let mut copy = Self { dir, source, target, is_shared, tracked: None };
-        if let Some(mounted) = mounted.filter(|_| !is_shared) {
-            // What is written before this call is copied by the first pass.
-            copy.tracked = track(&mounted);
-            sync(&mounted.mount)?;
+    /// The stored processes.
+    pub fn memory(&self) -> PathBuf {
+        self.0.join("memory")
+    }
+
+    fn unfinished_memory(&self) -> PathBuf {
+        self.0.join("memory.new")
+    }
+
+    fn unfinished_agent(&self) -> PathBuf {
+        self.0.join("agent.new")
+    }
+
+    /// The space that all files take.
+    pub fn size(&self) -> io::Result<u64> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            entries => entries?,
+        };
+        let mut bytes: u64 = 0;
+        for entry in entries {
+            let (entry, path) = entry.map(|entry| (entry.metadata(), entry.path()))?;
+            let size = match entry {
+                // It was renamed or removed meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+                Ok(metadata) if metadata.is_dir() => stored_processes::size(&path)?,
+                metadata => metadata?.blocks().saturating_mul(512),
+            };
+            bytes = bytes.saturating_add(size);
         }
-        if !is_shared {
-            copy.target.set_len(copy.source.metadata()?.len())?;
-            copy.copy_all()?;
-            copy.copy_until_little_is_left()?;
+        Ok(bytes)
+    }
+
+    pub fn remove(&self) -> io::Result<()> {
+        self.remove_processes()?;
+        remove_tree(&self.0)
+    }
+
+    /// Removes the processes. A crash in between leaves no part of them that looks complete.
+    pub fn remove_processes(&self) -> io::Result<()> {
+        let unfinished = self.unfinished_memory();
+        remove_tree(&unfinished)?;
+        match fs::rename(self.memory(), &unfinished) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            renamed => renamed.and_then(|()| remove_tree(&unfinished)),
         }
-        Ok(copy)
-    }
-
-    fn copy_all(&mut self) -> io::Result<()> {
-        let Self { source, target, tracked, .. } = self;
-        let length = source.metadata()?.len();
-        copy_data(source, target, 0..length, &mut || {
-            if let Some((_, tracker)) = tracked {
-                tracker.poll();
-            }
-        })
-    }
-
-    /// Copies what was written since the last pass. Returns the number of copied bytes; `None` if that is unknown.
-    fn copy_changes(&mut self) -> io::Result<Option<u64>> {
-        let Some((_, tracker)) = &mut self.tracked else { return Ok(None) };
-        let Changes::Ranges(ranges) = tracker.take() else { return Ok(None) };
-        let length = self.source.metadata()?.len();
-        let mut bytes = 0;
-        for range in ranges {
-            let range = range.start.min(length)..range.end.min(length);
-            bytes += range.end - range.start;
-            copy_data(&self.source, &self.target, range, &mut || tracker.poll())?;
-        }
-        Ok(Some(bytes))
-    }
-
-    fn copy_until_little_is_left(&mut self) -> io::Result<()> {
-        for _ in 0..PASSES {
-            match self.copy_changes()? {
-                Some(bytes) if bytes > LITTLE => {}
-                // Too much was written for the tracker. It gets another chance.
-                None if self.tracked.is_some() => self.copy_all()?,
-                _ => break,
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes cached data to the image, so that less is left when the processes are frozen.
-    pub fn approach(&mut self, mounted: Option<&MountedDisk>) -> io::Result<()> {
-        let Some(mounted) = mounted else { return Ok(()) };
-        sync(&mounted.mount)?;
-        if !self.is_shared && self.is_tracked(mounted) && self.copy_changes()?.is_none() {
-            // The tracker forgets what it has lost, so the whole disk is copied again.
-            self.copy_all()?;
-        }
-        Ok(())
-    }
-
-    /// Completes the copy. Nothing may write to the disk meanwhile. Fails if the sandbox has got another disk since the copy began.
-    pub fn capture(&mut self, disk: &Path, mounted: Option<&MountedDisk>) -> io::Result<()> {
-        if fs::metadata(disk)?.ino() != self.source.metadata()?.ino() {
-            return Err(io::Error::other("the disk was replaced meanwhile"));
-        }
-        match mounted {
-            Some(mounted) => sync(&mounted.mount)?,
-            // The kernel writes what is cached when the last process of the sandbox is gone, which may have ended a moment ago.
-            None => loopdev::wait_until_detached(disk)?,
-        }
-        if self.is_shared {
-            return Ok(rustix::fs::ioctl_ficlone(&self.target, &self.source)?);
-        }
-        if mounted.is_some_and(|mounted| self.is_tracked(mounted)) {
-            for _ in 0..CAPTURE_PASSES {
-                match self.copy_changes()? {
-                    Some(0) => return Ok(()),
-                    Some(_) => {}
-                    None => break,
-                }
-            }
-        }
-        self.copy_all()
-    }
-
-    /// Whether the changes of this mount were tracked since the copy began.
-    fn is_tracked(&self, mounted: &MountedDisk) -> bool {
-        self.tracked.as_ref().is_some_and(|(tracked, _)| *tracked == mounted.id)
-    }
-
-    pub fn finish(self) -> Result<SnapshotDisk, DriverError> {
-        let Self { dir, source, target, tracked, .. } = self;
-        drop((source, tracked));
-        let unfinished = unfinished_image(&dir);
-        // The file system was in use: the mount replays its journal, and the end of the mount leaves it clean.
-        drop(mount_disk(&unfinished)?);
-        loopdev::wait_until_detached(&unfinished).at(DriverStep::FinishSnapshot)?;
-        let mut bytes = target.metadata().at(DriverStep::FinishSnapshot)?.blocks() * 512;
-        let memory = memory(&dir);
-        if memory.exists() {
-            stored_processes::sync(&memory).at(DriverStep::FinishSnapshot)?;
-            bytes += stored_processes::size(&memory).at(DriverStep::FinishSnapshot)?;
-        }
-        target.set_permissions(fs::Permissions::from_mode(0o400)).at(DriverStep::FinishSnapshot)?;
-        target.sync_all().at(DriverStep::FinishSnapshot)?;
-        let layer = image(&dir);
-        fs::rename(unfinished, &layer).at(DriverStep::FinishSnapshot)?;
-        sync_names(&dir).at(DriverStep::FinishSnapshot)?;
-        Ok(SnapshotDisk { layer, bytes })
-    }
-}
-
-fn track(mounted: &MountedDisk) -> Option<(MountId, ChangeTracker)> {
-    match ChangeTracker::start(mounted.id.device) {
-        Ok(tracker) => Some((mounted.id, tracker)),
-        Err(error) => {
-            tracing::warn!(%error, "cannot track the writes to a disk; a snapshot freezes its sandbox for the whole copy");
-            None
-        }
-    }
-}
-
-/// Writes everything that is cached of a file system to its device.
-pub fn sync(mount: &OwnedFd) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(syncfs(openat(mount, ".", flags, Mode::empty())?)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-    use std::path::Path;
-
-    use super::*;
-    use crate::changes::processors;
-    use crate::disk::{Content, create_template};
-
-    /// A mounted disk of 64 MB, and a copy of it in progress.
-    fn begin(dir: &Path) -> (MountedDisk, PathBuf, ImageCopy) {
-        let disk = dir.join("disk.img");
-        fs::rename(create_template(&dir.join("template"), 64, Content::Directories).unwrap(), &disk).unwrap();
-        let (mount, device) = mount_disk(&disk).unwrap();
-        let id = MountId { device, start: 1 };
-        let again = MountedDisk { id, mount: mount.try_clone().unwrap() };
-        let snapshot = dir.join("snap_12345678");
-        let copy = ImageCopy::begin(&disk, snapshot, Some(again)).unwrap();
-        (MountedDisk { id, mount }, disk, copy)
-    }
-
-    fn write(mounted: &MountedDisk, name: &str, content: &[u8]) {
-        let flags = OFlags::CREATE | OFlags::WRONLY;
-        let file = openat(&mounted.mount, format!("upper/{name}"), flags, Mode::RUSR).unwrap();
-        File::from(file).write_all(content).unwrap();
-    }
-
-    /// The finished copy has this file.
-    fn check(copy: ImageCopy, name: &str, content: &[u8]) {
-        let disk = copy.finish().unwrap();
-        assert!(disk.layer.ends_with("snap_12345678/snap_12345678.img"));
-        let device = loopdev::attach_read_only(&disk.layer).unwrap();
-        let mount = crate::ext4::mount_read_only(&device.path).unwrap();
-        let file = openat(&mount, format!("upper/{name}"), OFlags::RDONLY, Mode::empty()).unwrap();
-        let mut read = Vec::new();
-        std::io::Read::read_to_end(&mut File::from(file), &mut read).unwrap();
-        assert!(read == content, "{name} differs");
-    }
-
-    #[test]
-    fn what_is_written_after_the_beginning_is_in_the_copy() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mounted, disk, mut copy) = begin(dir.path());
-        let content = vec![7; 3 << 20];
-        write(&mounted, "first", &content);
-        copy.approach(Some(&mounted)).unwrap();
-        write(&mounted, "second", b"small");
-        copy.capture(&disk, Some(&mounted)).unwrap();
-        write(&mounted, "third", b"too late");
-        check(copy, "first", &content);
-    }
-
-    #[test]
-    fn a_copy_is_complete_although_events_were_lost() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mounted, disk, mut copy) = begin(dir.path());
-        let tracker = ChangeTracker::with_rings(mounted.id.device, processors().unwrap(), 1).unwrap();
-        (copy.is_shared, copy.tracked) = (false, Some((mounted.id, tracker)));
-        // Each file is at least one request of its own.
-        for number in 0..300 {
-            write(&mounted, &format!("file-{number}"), &[1; 4096]);
-            if number % 3 == 0 {
-                sync(&mounted.mount).unwrap();
-            }
-        }
-        copy.approach(Some(&mounted)).unwrap();
-        copy.capture(&disk, Some(&mounted)).unwrap();
-        check(copy, "file-150", &[1; 4096]);
-    }
-
-    #[test]
-    fn a_replaced_disk_is_noticed() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mounted, disk, mut copy) = begin(dir.path());
-        let other = dir.path().join("other");
-        fs::copy(&disk, &other).unwrap();
-        fs::rename(&other, &disk).unwrap();
-        assert!(copy.capture(&disk, Some(&mounted)).is_err());
     }
 }

@@ -22,7 +22,7 @@ use driver::{DriverError, DriverStep};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::agents::AGENT_NAME;
+use crate::agent::copies::AGENT_NAME;
 use crate::paths::Paths;
 use crate::removal::{poll, remove_tree};
 

@@ -6,9 +6,7 @@ use std::path::Path;
 use api::Isolation;
 use driver::{AtStep, DriverError, DriverStep, Limits, SandboxSpec};
 
-use crate::disk::{self, Content};
-use crate::layers::SnapshotMounts;
-use crate::mounts;
+use crate::disk::{self, Content, SnapshotMounts};
 use crate::paths::Paths;
 
 /// Smaller than the disk of any sandbox: it is only mounted.
@@ -46,7 +44,7 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
 
 fn mount_and_use(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {
     rootfs::leave_host_namespace().at(DriverStep::LeaveMountNamespace)?;
-    mounts::assemble(spec, paths, &SnapshotMounts::default(), &paths.run, uid_base)?;
+    disk::assemble(spec, paths, &SnapshotMounts::default(), &paths.run, uid_base)?;
     let seen = fs::read(paths.run.join("rootfs/seen")).at(DriverStep::ReadThroughOverlay)?;
     if seen.is_empty() {
         Err(DriverError::failed(DriverStep::ReadThroughOverlay, "an empty file"))

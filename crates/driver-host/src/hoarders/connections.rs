@@ -15,9 +15,8 @@ use std::path::{Path, PathBuf};
 use api::SandboxId;
 use base::IgnorePoison;
 
-use super::{end_commands, sandboxes};
+use super::Hoarders;
 use crate::cgroup::CONNECTION_BYTES;
-use crate::inner::Inner;
 use crate::paths::{Paths, first_process};
 
 const TOTALS: &str = "/proc/net/sockstat";
@@ -138,27 +137,28 @@ fn usual_free_pages() -> u64 {
 }
 
 /// Kills the commands of sandboxes that have too many connections, or too many bytes in them. Their agents go on. Returns which.
-pub fn end_hoarders(inner: &Inner) -> io::Result<Vec<SandboxId>> {
+pub fn end_hoarders(hoarders: &Hoarders) -> io::Result<Vec<SandboxId>> {
     if !is_close_now()? {
         return Ok(Vec::new());
     }
-    let mut looks = inner.connection_looks.lock().ignore_poison();
+    let mut looks = hoarders.connection_looks.lock().ignore_poison();
     let ended = looks.look(|| {
-        let ids = sandboxes(inner)?.into_iter();
-        Ok(ids.filter(|id| is_hoarder(inner, id) && end_commands(inner, id)).collect())
+        let ids = hoarders.cgroups.sandboxes()?.into_iter();
+        Ok(ids.filter(|id| is_hoarder(hoarders, id) && hoarders.end_commands(id)).collect())
     });
     ended.unwrap_or_else(|| Ok(Vec::new()))
 }
 
 /// Whether a sandbox is one that [`end_hoarders`] would end if it looked now.
-pub fn is_hoarder_now(inner: &Inner, id: &SandboxId) -> io::Result<bool> {
-    Ok(is_close_now()? && is_hoarder(inner, id))
+pub fn is_hoarder_now(hoarders: &Hoarders, id: &SandboxId) -> io::Result<bool> {
+    Ok(is_close_now()? && is_hoarder(hoarders, id))
 }
 
-fn is_hoarder(inner: &Inner, id: &SandboxId) -> bool {
+fn is_hoarder(hoarders: &Hoarders, id: &SandboxId) -> bool {
     // It may end meanwhile.
-    let charged = inner.cgroups.connection_bytes(id.as_str()).unwrap_or(0);
-    charged > CHARGED_BYTES_MAX || has_too_many_unaccepted(&Paths::of(&inner.settings, id)).unwrap_or(false)
+    let charged = hoarders.cgroups.connection_bytes(id.as_str()).unwrap_or(0);
+    charged > CHARGED_BYTES_MAX
+        || has_too_many_unaccepted(&Paths::of(&hoarders.settings, id)).unwrap_or(false)
 }
 
 fn has_too_many_unaccepted(paths: &Paths) -> io::Result<bool> {

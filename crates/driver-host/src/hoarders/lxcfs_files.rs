@@ -9,31 +9,30 @@ use std::io;
 
 use api::SandboxId;
 
-use super::{end_commands, sandboxes};
-use crate::inner::Inner;
-use crate::lxcfs_watch::Need;
+use super::Hoarders;
+use super::lxcfs_watch::Need;
 
 /// Open files of one sandbox.
 const FILES_MAX: usize = 4096;
 
 /// Kills the commands of sandboxes that have too many files of lxcfs open. Their agents go on. Returns which.
-pub fn end_hoarders(inner: &Inner) -> io::Result<Vec<SandboxId>> {
-    let Some(dir) = &inner.settings.lxcfs else { return Ok(Vec::new()) };
-    let ended = inner.lxcfs.count_if_large(dir, |need| {
-        let ids = sandboxes(inner)?.into_iter();
-        Ok(ids.filter(|id| is_hoarder(inner, id, need) && end_commands(inner, id)).collect())
+pub fn end_hoarders(hoarders: &Hoarders) -> io::Result<Vec<SandboxId>> {
+    let Some(dir) = &hoarders.settings.lxcfs else { return Ok(Vec::new()) };
+    let ended = hoarders.lxcfs.count_if_large(dir, |need| {
+        let ids = hoarders.cgroups.sandboxes()?.into_iter();
+        Ok(ids.filter(|id| is_hoarder(hoarders, id, need) && hoarders.end_commands(id)).collect())
     });
     ended.unwrap_or_else(|| Ok(Vec::new()))
 }
 
 /// Whether a sandbox is one that [`end_hoarders`] would end if it looked now.
-pub fn is_hoarder_now(inner: &Inner, id: &SandboxId) -> bool {
-    let need = inner.settings.lxcfs.as_ref().and_then(|dir| inner.lxcfs.need(dir));
-    need.is_some_and(|need| is_hoarder(inner, id, need))
+pub fn is_hoarder_now(hoarders: &Hoarders, id: &SandboxId) -> bool {
+    let need = hoarders.settings.lxcfs.as_ref().and_then(|dir| hoarders.lxcfs.need(dir));
+    need.is_some_and(|need| is_hoarder(hoarders, id, need))
 }
 
-fn is_hoarder(inner: &Inner, id: &SandboxId, need: Need) -> bool {
-    let processes = inner.cgroups.processes(id.as_str()).unwrap_or_default();
+fn is_hoarder(hoarders: &Hoarders, id: &SandboxId, need: Need) -> bool {
+    let processes = hoarders.cgroups.processes(id.as_str()).unwrap_or_default();
     // A socket that waits in a message of another socket may itself have messages with files, which cannot be counted.
     let in_messages = match need {
         Need::Normal => 1,

@@ -10,8 +10,7 @@ use std::path::Path;
 
 use api::SandboxId;
 
-use super::{end_commands, sandboxes};
-use crate::inner::Inner;
+use super::Hoarders;
 use crate::paths::{Paths, first_process};
 
 /// What the sockets of one sandbox may hold. A program that is just busy holds a small part of it.
@@ -22,21 +21,21 @@ const TABLES: [&str; 4] = ["raw", "raw6", "icmp", "icmp6"];
 const SENDING: [&str; 2] = ["udp", "udp6"];
 
 /// Kills the commands of sandboxes whose sockets hold too much. Their agents go on. Returns which.
-pub fn end_hoarders(inner: &Inner) -> io::Result<Vec<SandboxId>> {
-    let ended = inner.slabs.count_if_grown(|| {
-        let ids = sandboxes(inner)?.into_iter();
-        Ok(ids.filter(|id| is_hoarder(inner, id) && end_commands(inner, id)).collect())
+pub fn end_hoarders(hoarders: &Hoarders) -> io::Result<Vec<SandboxId>> {
+    let ended = hoarders.slabs.count_if_grown(|| {
+        let ids = hoarders.cgroups.sandboxes()?.into_iter();
+        Ok(ids.filter(|id| is_hoarder(hoarders, id) && hoarders.end_commands(id)).collect())
     });
     ended?.unwrap_or_else(|| Ok(Vec::new()))
 }
 
 /// Whether a sandbox is one that [`end_hoarders`] would end if it looked now.
-pub fn is_hoarder_now(inner: &Inner, id: &SandboxId) -> io::Result<bool> {
-    Ok(inner.slabs.is_large()? && is_hoarder(inner, id))
+pub fn is_hoarder_now(hoarders: &Hoarders, id: &SandboxId) -> io::Result<bool> {
+    Ok(hoarders.slabs.is_large()? && is_hoarder(hoarders, id))
 }
 
-fn is_hoarder(inner: &Inner, id: &SandboxId) -> bool {
-    let Some(pid) = first_process(&Paths::of(&inner.settings, id)) else { return false };
+fn is_hoarder(hoarders: &Hoarders, id: &SandboxId) -> bool {
+    let Some(pid) = first_process(&Paths::of(&hoarders.settings, id)) else { return false };
     let dir = Path::new("/proc").join(pid.to_string()).join("net");
     let read = |name: &&str| fs::read_to_string(dir.join(name)).unwrap_or_default();
     let netlink = netlink_bytes(&read(&"netlink"));

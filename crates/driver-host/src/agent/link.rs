@@ -1,7 +1,7 @@
 //! The daemon's end of the stream to an agent.
 //!
 //! If the host's kernel serves the sandbox, the agent has a listening socket that nothing else inside can reach, and the daemon
-//! connects to it. Under gVisor the agent connects to the daemon, over the sandbox's [`crate::control_link`]; other processes inside could
+//! connects to it. Under gVisor the agent connects to the daemon, over the sandbox's [`crate::agent::control_link`]; other processes inside could
 //! too, so it first sends a token.
 
 use std::fs;

@@ -67,9 +67,8 @@ mod tests {
     use rustix::fs::{Mode, OFlags, openat};
 
     use super::*;
+    use crate::disk::ext4::{mount_disk, sync};
     use crate::disk::{Content, create_template};
-    use crate::ext4::mount_disk;
-    use crate::snapshot::sync;
 
     #[test]
     fn options_of_old_and_new_kernels_are_understood() {

@@ -6,21 +6,20 @@ use std::io;
 
 use api::SandboxId;
 
-use crate::cgroup::Population;
-use crate::inner::Inner;
+use crate::cgroup::{Cgroups, Population};
 use crate::loopdev::{self, FileId};
 use crate::paths::Paths;
+use crate::settings::Settings;
 
 /// Sandboxes with processes that use another file than the disk. No sandbox may start meanwhile.
-pub fn find(inner: &Inner) -> io::Result<Vec<SandboxId>> {
+pub fn find(settings: &Settings, cgroups: &Cgroups) -> io::Result<Vec<SandboxId>> {
     let attached = loopdev::attached_files()?;
     let mut found = Vec::new();
-    for name in inner.cgroups.names()? {
-        let Ok(id) = name.parse::<SandboxId>() else { continue };
-        if inner.cgroups.population(&name)? == Population::Empty {
+    for id in cgroups.sandboxes()? {
+        if cgroups.population(id.as_str())? == Population::Empty {
             continue;
         }
-        let disk = FileId::of(&Paths::of(&inner.settings, &id).disk())?;
+        let disk = FileId::of(&Paths::of(settings, &id).disk())?;
         if has_replaced_disk(disk, &attached) {
             found.push(id);
         }

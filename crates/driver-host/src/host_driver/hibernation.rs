@@ -1,4 +1,4 @@
-//! Stores the processes of sandboxes on the disk, or moves their memory to swap space.
+//! Stores the processes of sandboxes on the disk.
 //!
 //! The processes stand still while a program stores them. It gives the directory its final name when everything is on the disk, or lets
 //! the processes go on if they cannot be stored, also when the daemon is killed meanwhile. The next daemon waits for it.
@@ -8,25 +8,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use api::{SandboxId, SnapshotId};
-use driver::{AtStep, DriverError, DriverStep, Presence, SandboxSpec};
+use api::{Isolation, SandboxId, SnapshotId};
+use async_trait::async_trait;
+use driver::{AtStep, DriverError, DriverStep, NetworkHook, Presence, SandboxSpec, StoredProcesses};
 use rustix::io::Errno;
 
+use super::start::Processes;
+use super::{Host, HostDriver};
 use crate::backend::{Backend, Hibernation, ProcessCopy, Standstill};
 use crate::cgroup::Population;
-use crate::inner::{FREEZE_TIMEOUT, Inner};
-use crate::paths::{Paths, isolation_of, snapshots_dir};
+use crate::paths::{Paths, isolation_of};
 use crate::removal::remove_tree;
-use crate::{loopdev, snapshot, stored_processes};
+use crate::{loopdev, stored_processes};
 
 /// Space on the disk that storing processes must leave.
 const SPARE_BYTES: u64 = 64 << 20;
-
-/// Whether the host has swap space.
-fn has_swap() -> io::Result<bool> {
-    // The first line is a heading.
-    Ok(fs::read_to_string("/proc/swaps")?.lines().nth(1).is_some())
-}
 
 /// Space on the disk that is about to be used. A part of it may be written already, so it errs on the safe side.
 struct SpaceClaim<'a> {
@@ -61,18 +57,41 @@ impl Standstill for Copied {
     }
 }
 
-impl Inner {
+#[async_trait]
+impl StoredProcesses for HostDriver {
+    fn can_store_processes(&self, isolation: Isolation) -> bool {
+        self.host.backends.get(&isolation).is_some_and(|backend| backend.release().is_some())
+    }
+
+    async fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        self.run(id, Host::hibernate).await
+    }
+
+    async fn wake(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError> {
+        self.launch(spec, network, Processes::Stored).await
+    }
+
+    async fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
+        self.run(id, Host::discard_memory).await
+    }
+
+    async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        self.run(snapshot, |host, id| {
+            host.snapshot(id).remove_processes().at(DriverStep::RemoveSnapshotProcesses)
+        })
+        .await
+    }
+}
+
+impl Host {
     /// Stores the processes of a sandbox and ends them.
-    pub fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
-        let paths = Paths::of(&self.settings, id);
+    fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        let paths = self.paths(id);
         let population = self.cgroups.population(id.as_str()).at(DriverStep::PrepareHibernation)?;
         let presence = match population {
             Population::Running => Presence::Running,
             Population::Frozen => Presence::Paused,
-            Population::Empty => {
-                let presence = self.presence(id)?;
-                return Err(DriverError::InvalidState { id: id.clone(), presence, action: "hibernate" });
-            }
+            Population::Empty => return Err(self.refusal(id, "hibernate")),
         };
         let (backend, release, _claim) = self.prepare_to_store(id, &paths)?;
         let lock = stored_processes::prepare(&paths, &release).at(DriverStep::PrepareHibernation)?;
@@ -88,9 +107,7 @@ impl Inner {
             return Err(error);
         }
         base::sync_dir(&paths.data).at(DriverStep::SaveStoredProcesses)?;
-        self.unlimit_disk(id, &paths);
-        self.kill(id)?;
-        self.unmount_disk(id);
+        self.end_processes(id, &paths)?;
         // What they have written must not be older than they are. The disk is detached when nothing uses it any more.
         loopdev::wait_until_detached(&paths.disk())
             .and_then(|()| File::open(paths.disk())?.sync_all())
@@ -117,12 +134,12 @@ impl Inner {
     }
 
     /// Copies the processes of a running sandbox into a directory. They stand still afterwards.
-    pub fn copy_processes(
+    pub(super) fn copy_processes(
         &self,
         id: &SandboxId,
         target: &Path,
     ) -> Result<Box<dyn Standstill + '_>, DriverError> {
-        let paths = Paths::of(&self.settings, id);
+        let paths = self.paths(id);
         let (backend, release, _claim) = self.prepare_to_store(id, &paths)?;
         let lock =
             stored_processes::prepare_in(target, &paths, &release).at(DriverStep::PrepareProcessCopy)?;
@@ -133,15 +150,15 @@ impl Inner {
     }
 
     /// Puts the processes of a snapshot beside a disk that was made of it.
-    pub fn share_processes(
+    pub(super) fn share_processes(
         &self,
         spec: &SandboxSpec,
         snapshot: &SnapshotId,
         target: &Path,
     ) -> Result<(), DriverError> {
-        let memory = snapshot::memory(&snapshots_dir(&self.settings).join(snapshot.as_str()));
-        let (_, backend) = self.backend_of(spec)?;
-        self.check_release(&memory, backend)?;
+        let memory = self.snapshot(snapshot).memory();
+        let (_, backend) = self.backend_for(spec)?;
+        Self::check_release(&memory, backend)?;
         stored_processes::share(&memory, target).at(DriverStep::CopyStoredProcesses)
     }
 
@@ -151,8 +168,8 @@ impl Inner {
         let needed = self.cgroups.usage(id.as_str()).map_or(0, |(_, memory, _)| memory);
         let claimed = self.memory_writes.fetch_add(needed, Ordering::Relaxed).saturating_add(needed);
         let claim = SpaceClaim { claimed: &self.memory_writes, bytes: needed };
-        let space = rustix::fs::statvfs(&paths.data)
-            .map_err(|error| DriverError::failed(DriverStep::FindFreeSpace, io::Error::from(error)))?;
+        let space =
+            rustix::fs::statvfs(&paths.data).map_err(io::Error::from).at(DriverStep::FindFreeSpace)?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         if free < claimed.saturating_add(SPARE_BYTES) {
             let source = io::Error::from(Errno::NOSPC);
@@ -166,7 +183,7 @@ impl Inner {
         let undone = remove_tree(&paths.unfinished_memory()).and_then(|()| {
             let is_running = self.cgroups.population(id.as_str())? == Population::Running;
             if is_running && before == Presence::Paused {
-                self.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT)?;
+                self.cgroups.freeze(id.as_str(), super::FREEZE_TIMEOUT)?;
             }
             Ok(())
         });
@@ -176,26 +193,14 @@ impl Inner {
     }
 
     /// Fails if this host's backend cannot continue the stored processes.
-    pub fn check_release(&self, memory: &Path, backend: &dyn Backend) -> Result<(), DriverError> {
+    pub(super) fn check_release(memory: &Path, backend: &dyn Backend) -> Result<(), DriverError> {
         let stored = stored_processes::release(memory).at(DriverStep::ReadRelease)?;
         let present = backend.release().unwrap_or_else(|| "no backend that can continue them".to_owned());
         if stored == present { Ok(()) } else { Err(DriverError::OtherRelease { stored, present }) }
     }
 
-    /// Moves the memory of a paused sandbox to the host's swap space.
-    pub fn page_out(&self, id: &SandboxId) -> Result<u64, DriverError> {
-        self.require(id, Population::Frozen, "page out")?;
-        if !has_swap().at(DriverStep::PageOut)? {
-            return Ok(0);
-        }
-        let used = || self.cgroups.usage(id.as_str()).map_or(0, |(_, memory, _)| memory);
-        let before = used();
-        self.cgroups.page_out(id.as_str(), before).at(DriverStep::PageOut)?;
-        Ok(before.saturating_sub(used()))
-    }
-
     /// Removes stored processes.
-    pub fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
-        stored_processes::discard(&Paths::of(&self.settings, id)).at(DriverStep::RemoveStoredProcesses)
+    pub(super) fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
+        stored_processes::discard(&self.paths(id)).at(DriverStep::RemoveStoredProcesses)
     }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use driver::{AtStep, DriverError, DriverStep, SandboxSpec};
 use rootfs::{StepError, UserNamespace};
 
-use crate::ext4::mount_disk;
-use crate::layers::{OpenLayer, SnapshotMounts};
+use super::ext4::mount_disk;
+use super::layers::{OpenLayer, SnapshotMounts};
 use crate::loopdev::DeviceNumber;
 use crate::paths::Paths;
 

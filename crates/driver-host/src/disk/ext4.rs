@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use driver::{AtStep, DriverError, DriverStep};
+use rustix::fs::{Mode, OFlags, openat, syncfs};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
     fsmount, fsopen,
@@ -92,4 +93,10 @@ fn mount(device: &str, flag: Option<&str>) -> io::Result<OwnedFd> {
     fsconfig_create(&context)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// Writes everything that is cached of a file system to its device.
+pub fn sync(mount: &OwnedFd) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(syncfs(openat(mount, ".", flags, Mode::empty())?)?)
 }

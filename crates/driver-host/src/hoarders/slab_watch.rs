@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use base::IgnorePoison;
 
-use crate::growth::Growth;
+use super::growth::Growth;
 
 const TOTALS: &str = "/proc/meminfo";
 /// It is much from this part of the host's memory on.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use base::IgnorePoison;
 
-use crate::growth::Growth;
+use super::growth::Growth;
 
 /// The files of sandboxes are counted when lxcfs has more memory than this; about 40,000 open files take it.
 const WATCHED_BYTES: u64 = 64 << 20;

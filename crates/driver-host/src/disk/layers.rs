@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use base::IgnorePoison;
 use driver::{AtStep, DriverError, DriverStep, snapshot_of_layer};
 
-use crate::ext4::mount_read_only;
+use super::ext4::mount_read_only;
 use crate::loopdev::{self, LoopDevice};
 
 /// Disks that stay mounted while no sandbox uses them.
