@@ -21,7 +21,7 @@ async fn status(rig: &Rig, id: &SandboxId) -> Status {
 
 async fn is_hibernated(rig: &Rig, id: &SandboxId) -> bool {
     let status = status(rig, id).await;
-    status.state() == SandboxState::Paused && status.record.hibernated_at.is_some()
+    status.state() == SandboxState::Paused && status.record.lifecycle.hibernated_at().is_some()
 }
 
 /// Hibernates a sandbox and checks that none of its processes is left.
@@ -100,7 +100,7 @@ async fn processes_continue_where_they_were() {
     // A command wakes it.
     assert_eq!(rig.output(&id, "cat unsynced /dev/shm/file").await.unwrap(), "written\nmemory\n");
     assert_eq!(status(&rig, &id).await.state(), SandboxState::Running);
-    assert!(status(&rig, &id).await.record.hibernated_at.is_none());
+    assert!(status(&rig, &id).await.record.lifecycle.hibernated_at().is_none());
     check_counter(&rig, &id, &before).await;
     let inside: u64 = rig.output(&id, "date +%s").await.unwrap().trim().parse().unwrap();
     let outside = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();

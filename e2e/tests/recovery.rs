@@ -184,7 +184,7 @@ async fn after_a_reboot_sandboxes_are_paused_and_can_be_resumed() {
     rig.engine.sandbox("test", &terminated).terminate("request").await.unwrap();
 
     let started_ms =
-        rig.engine.sandbox("test", &running).status().await.unwrap().record.started_at.unwrap().0;
+        rig.engine.sandbox("test", &running).status().await.unwrap().record.lifecycle.started_at().unwrap().0;
     let mut halted = rig.halt().await;
     reboot(&mut halted).await;
     // The host may be off for days: the running time ends when the disk was last written.
@@ -194,7 +194,7 @@ async fn after_a_reboot_sandboxes_are_paused_and_can_be_resumed() {
     let rig = halted.start().await.unwrap();
     assert_eq!(rig.recovered, Recovered { stopped: 3, ..Recovered::default() });
     assert_eq!(
-        rig.engine.sandbox("test", &running).status().await.unwrap().record.accounting.finished_ms(),
+        rig.engine.sandbox("test", &running).status().await.unwrap().record.lifecycle.finished_ms(),
         7
     );
     assert_on_host(&rig, &[], &[&running, &paused, &elsewhere]).await;

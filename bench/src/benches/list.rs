@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use api::SandboxState;
 use hyper::Method;
 use rules::TimeMs;
 use store::{Batch, MAX_WRITES, SandboxRecord, SqliteStore, Store as _, conformance};
@@ -105,7 +104,6 @@ fn record(number: u32, now: u64) -> SandboxRecord {
     record.account = ACCOUNT.to_owned();
     record.config.image = IMAGES[(number % 3) as usize].to_owned();
     record.config.metadata.insert("userId".to_owned(), (number / RECORDS_PER_USER).to_string());
-    record.state = SandboxState::Running;
     record.created_at = TimeMs(now - DAY_MS + u64::from(number));
     conformance::terminated(&record, TimeMs(now))
 }

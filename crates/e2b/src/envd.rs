@@ -108,7 +108,7 @@ pub async fn answer(api: &E2bApi, id: SandboxId, request: Request) -> Result<Res
         id,
     };
     let (parts, body) = request.into_parts();
-    if record.state == SandboxState::Paused && is_authorized(&target, &parts) {
+    if record.state() == SandboxState::Paused && is_authorized(&target, &parts) {
         if !record.config.auto_resume {
             return Ok(failure::not_running(&target.shown_id));
         }

@@ -144,11 +144,11 @@ pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
     let status = Status::new(record);
     let (publisher, watcher) = watch::channel(status.clone());
     let record = Arc::clone(&status.record);
-    let processes = match (record.state, reservation.hold()) {
-        (SandboxState::Running | SandboxState::Creating, _) => ProcessState::Running(agent),
-        (_, rules::Hold::Stopped) if record.hibernated_at.is_some() => ProcessState::Hibernated,
-        (_, rules::Hold::Stopped) => ProcessState::Stopped,
-        (_, _) => ProcessState::Frozen(agent),
+    let processes = match record.lifecycle.process_state() {
+        rules::ProcessState::Running => ProcessState::Running(agent),
+        rules::ProcessState::Frozen => ProcessState::Frozen(agent),
+        rules::ProcessState::Stored => ProcessState::Hibernated,
+        rules::ProcessState::Ended => ProcessState::Stopped,
     };
     let actor = Actor {
         spec: spec_of(&record),
@@ -238,7 +238,7 @@ impl Actor {
             self.arm_timeout();
         }
         // Detached executions drop their clones of the link.
-        let is_terminated = self.record.state == SandboxState::Terminated;
+        let is_terminated = self.record.state() == SandboxState::Terminated;
         self.executions.set_agent(if is_terminated {
             AgentAvailability::SandboxTerminated
         } else {
@@ -330,7 +330,7 @@ impl Actor {
     }
 
     async fn change_network(&mut self, change: NetworkChange) -> Result<Status, EngineError> {
-        decide(self.record.state, Operation::Network)?;
+        decide(self.record.state(), Operation::Network)?;
         let before = &self.record.config.network;
         let policy = change.of(before);
         if policy == *before {
@@ -355,7 +355,7 @@ impl Actor {
     }
 
     async fn change_timeout(&mut self, change: TimeoutChange) -> Result<Status, EngineError> {
-        decide(self.record.state, Operation::Timeout)?;
+        decide(self.record.state(), Operation::Timeout)?;
         let now = self.context.stamped_store.now();
         if let Some((next, event)) = timeouts::changed(&self.record, change, now) {
             self.commit_events(next, vec![event], now).await?;
@@ -381,7 +381,7 @@ impl Actor {
         request: ExposeRequest,
         run: Option<RunId>,
     ) -> Result<ExposedPort, EngineError> {
-        decide(self.record.state, Operation::Network)?;
+        decide(self.record.state(), Operation::Network)?;
         let now = self.context.stamped_store.now();
         let (next, exposed, event) = ports::expose(&self.record, request, run, now)?;
         self.commit_events(next, vec![event], now).await?;
@@ -389,7 +389,7 @@ impl Actor {
     }
 
     async fn close_port(&mut self, port: u16, run: Option<RunId>) -> Result<TimeMs, EngineError> {
-        decide(self.record.state, Operation::Network)?;
+        decide(self.record.state(), Operation::Network)?;
         let now = self.context.stamped_store.now();
         let (next, event) = ports::close(&self.record, port, run, now)?;
         self.commit_events(next, vec![event], now).await?;
@@ -397,17 +397,18 @@ impl Actor {
     }
 
     /// What the deadlines depend on, and the time.
-    fn watch(&self) -> (Watch, TimeMs) {
+    fn watch<'a>(&self, record: &'a SandboxRecord) -> (Watch<'a>, TimeMs) {
         let retention_ms = self.context.limits.paused_retention_ms;
         let hibernate_after_ms = self.context.limits.hibernate_after_ms;
         let may_free = hibernate_after_ms > 0 && self.can_free_memory();
         let hibernate_after_ms = may_free.then_some(hibernate_after_ms);
-        let watch = self.timeouts.watch(&self.record, &self.workload, retention_ms, hibernate_after_ms);
+        let watch = self.timeouts.watch(record, &self.workload, retention_ms, hibernate_after_ms);
         (watch, self.context.stamped_store.now())
     }
 
     fn arm_timeout(&mut self) {
-        let (watch, now) = self.watch();
+        let record = Arc::clone(&self.record);
+        let (watch, now) = self.watch(&record);
         self.timeouts.arm(&watch, now);
     }
 
@@ -435,7 +436,7 @@ impl Actor {
         let status = Status { process_loss: self.process_loss, ..Status::new(next) };
         let before = std::mem::replace(&mut self.record, Arc::clone(&status.record));
         self.status.send_replace(status);
-        if before.hibernated_at != self.record.hibernated_at {
+        if before.lifecycle.hibernated_at() != self.record.lifecycle.hibernated_at() {
             self.context.snapshots.request_sync();
         }
         Ok(())

@@ -12,10 +12,10 @@ pub mod fork;
 
 use std::sync::Arc;
 
-use api::{EventKind, Resources, SandboxConfig, SandboxState};
+use api::{EventKind, Resources, SandboxConfig};
 use driver::Limits;
 use guest_proto::FileRequest;
-use rules::{Accounting, Quota, TimeMs};
+use rules::{Lifecycle, Quota, TimeMs};
 use serde_json::json;
 use store::{Batch, NewEvent, SandboxRecord, StoreError};
 use tokio::time::Instant;
@@ -276,30 +276,20 @@ pub fn new_record(
     account: String,
     config: SandboxConfig,
 ) -> SandboxRecord {
-    let mut accounting = Accounting::default();
-    accounting.started(now);
     let template = &sandbox.template;
     SandboxRecord {
         lifetime_ms: config.timeout_ms,
         id: sandbox.spec.id.clone(),
         account,
-        state: SandboxState::Running,
+        lifecycle: Lifecycle::started(now),
         config,
         slot: sandbox.slot.number,
         image_digest: template.digest.clone(),
         layers: template.layers.iter().map(|layer| layer.to_string_lossy().into_owned()).collect(),
         image_env: template.env.clone(),
         created_at: now,
-        started_at: Some(now),
-        paused_at: None,
-        terminated_at: None,
-        reason: None,
-        accounting,
         revision: 1,
-        note: None,
         ports: Vec::new(),
-        has_prepared_disk: false,
-        hibernated_at: None,
     }
 }
 

@@ -105,13 +105,13 @@ impl Engine {
     pub fn record(&self, id: &SandboxId) -> Option<Arc<SandboxRecord>> {
         let actor = self.services.registry.find(id)?;
         let record = Arc::clone(&actor.status.borrow().record);
-        (record.state != SandboxState::Terminated).then_some(record)
+        (record.state() != SandboxState::Terminated).then_some(record)
     }
 
     /// The published records of the running and paused sandboxes of an account.
     pub fn records_of(&self, account: &str) -> Vec<Arc<SandboxRecord>> {
         let mut records = self.services.registry.records();
-        records.retain(|record| record.account == account && record.state != SandboxState::Terminated);
+        records.retain(|record| record.account == account && record.state() != SandboxState::Terminated);
         records
     }
 
@@ -233,7 +233,7 @@ impl Engine {
     /// The number of sandboxes that run. Others are paused.
     pub fn running(&self) -> usize {
         let records = self.services.registry.records();
-        records.iter().filter(|record| record.state == SandboxState::Running).count()
+        records.iter().filter(|record| record.state() == SandboxState::Running).count()
     }
 
     /// The numbers that the metrics report. Blocks while the kernel lists the traffic of all links: not for an async worker.
@@ -245,7 +245,7 @@ impl Engine {
     /// result shows on the connection.
     pub fn wake_if_paused(&self, id: &SandboxId) {
         if let Some(handle) = self.services.registry.find(id)
-            && handle.status.borrow().record.state == SandboxState::Paused
+            && handle.status.borrow().record.state() == SandboxState::Paused
         {
             let operation = Operation::Ports { auto_resume: AutoResume::Allowed };
             let (reply, _) = oneshot::channel();

@@ -317,7 +317,7 @@ impl<'a> SandboxHandle<'a> {
         };
         let terminated = record
             .filter(|record| record.account == self.account)
-            .and_then(|record| Some((record.terminated_at?, record.reason.unwrap_or_default())));
+            .and_then(|record| record.lifecycle.end().map(|(at, reason)| (at, reason.to_owned())));
         EngineError::Sandbox(SandboxError::NotFound { terminated })
     }
 

@@ -16,7 +16,7 @@ use std::fmt;
 
 use api::Resources;
 
-use crate::ReachedLimit;
+use crate::{ProcessState, ReachedLimit};
 
 /// The resources of the host, in the units of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,17 @@ pub enum Hold {
     Paused,
     /// It has no processes, only its disk.
     Stopped,
+}
+
+impl Hold {
+    /// What a sandbox holds whose processes are there.
+    pub fn of(processes: ProcessState) -> Self {
+        match processes {
+            ProcessState::Running => Self::Running,
+            ProcessState::Frozen => Self::Paused,
+            ProcessState::Stored | ProcessState::Ended => Self::Stopped,
+        }
+    }
 }
 
 /// What the host can run out of.

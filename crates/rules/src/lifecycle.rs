@@ -1,4 +1,4 @@
-//! The state table: what an operation does in each state, or why it is refused.
+//! The lifecycle of a sandbox: one value that says what the sandbox does, with the data that only this state has.
 //!
 //! ```text
 //!                create                pause, idle time over, timeout
@@ -12,353 +12,285 @@
 //!   creating, running, paused ----------> terminated    (final; delete, lifetime over, paused too long)
 //! ```
 //!
-//! The sandbox's actor calls [`decide`] before it acts. A refusal changes nothing. Each pair of state and operation has exactly one
-//! row; the table has no wildcard, so that a new state or operation does not compile until it has its rows.
+//! The processes of a paused sandbox are frozen in memory, stored on its disk, or ended. The record of a sandbox has its [`Lifecycle`],
+//! and only the sandbox's actor and the recovery change it, by the transitions below. [`decide`] says which operation may do so.
+//!
+//! Nothing fails: a transition that does not fit the state changes nothing, and after the clock was set back a run counts 0 instead of
+//! less.
+//!
+//! [`decide`]: crate::decide
 
-pub mod accounting;
 pub mod cost;
 pub mod deadlines;
 pub mod expiry_notice;
 pub mod interruptions;
+pub mod operations;
+pub mod recovery;
 
 use api::SandboxState;
+use serde::{Deserialize, Serialize};
 
-/// Whether an operation may resume a paused sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AutoResume {
-    Allowed,
-    /// The request or the port does not allow it.
-    Forbidden,
-    /// The sandbox was created with `autoResume: false`.
-    Disabled,
+use crate::TimeMs;
+
+/// The state of a sandbox. Its serialized form is stored: only additions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Lifecycle {
+    /// It has not run yet.
+    Creating,
+    Running {
+        /// When the present run began.
+        since: TimeMs,
+        runs: Runs,
+    },
+    Paused {
+        since: TimeMs,
+        runs: Runs,
+        processes: PausedProcesses,
+        next_disk: NextDisk,
+    },
+    Terminated {
+        at: TimeMs,
+        reason: String,
+        /// If it was paused at its end.
+        paused_since: Option<TimeMs>,
+        /// `None` if it has never run.
+        runs: Option<Runs>,
+    },
 }
 
-impl From<bool> for AutoResume {
-    /// From the request field `autoResume`.
-    fn from(auto_resume: bool) -> Self {
-        if auto_resume { Self::Allowed } else { Self::Forbidden }
+/// The runs of a sandbox, which pauses separate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Runs {
+    /// When the first one began.
+    pub started_at: TimeMs,
+    /// The running time of those that have ended.
+    pub finished_ms: u64,
+}
+
+/// Where the processes of a paused sandbox are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PausedProcesses {
+    /// In memory, frozen.
+    Frozen,
+    /// On its disk: the sandbox is hibernated. `note` is for the event of its resume.
+    Stored { at: TimeMs, note: Option<String> },
+    /// Its resume starts it again on its disk. `note` says why they ended, in the event of the resume.
+    Ended { note: String },
+}
+
+/// The disk of the next start of a paused sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NextDisk {
+    /// The one that it has.
+    Own,
+    /// The one that a rollback has prepared, which replaces its own.
+    Prepared,
+}
+
+/// Where the processes of a sandbox are, or have to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProcessState {
+    Running,
+    Frozen,
+    Stored,
+    /// It has none.
+    Ended,
+}
+
+impl Runs {
+    fn with_run(self, since: TimeMs, at: TimeMs) -> Self {
+        Self { finished_ms: self.finished_ms.saturating_add(at.since(since)), ..self }
     }
 }
 
-/// What a caller requests of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Operation {
-    Get,
-    Execute {
-        auto_resume: AutoResume,
-    },
-    Files {
-        auto_resume: AutoResume,
-    },
-    Ports {
-        auto_resume: AutoResume,
-    },
-    /// Attach to a running execution: read its output, write its input, signal it, end it.
-    Attach {
-        auto_resume: AutoResume,
-    },
-    Pause,
-    /// Pause it, if it runs, and store its processes on the disk.
-    Hibernate,
-    Resume,
-    Terminate,
-    /// Change its network policy, paused or not.
-    Network,
-    /// Change its timeout, paused or not.
-    Timeout,
-    /// Copy its disk, paused or not: for a snapshot or a fork.
-    Snapshot,
-    /// Replace its disk, paused or not. It runs afterwards.
-    Rollback,
-}
-
-impl Operation {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Execute { .. } => "run a command in",
-            Self::Files { .. } => "access files of",
-            Self::Ports { .. } => "access ports of",
-            Self::Attach { .. } => "access an execution of",
-            Self::Pause => "pause",
-            Self::Hibernate => "hibernate",
-            Self::Resume => "resume",
-            Self::Terminate => "terminate",
-            Self::Network => "change the network of",
-            Self::Timeout => "change the timeout of",
-            Self::Snapshot => "take a snapshot of",
-            Self::Rollback => "roll back",
-        }
+/// Transitions.
+impl Lifecycle {
+    /// The first run begins.
+    pub fn started(at: TimeMs) -> Self {
+        Self::Running { since: at, runs: Runs { started_at: at, finished_ms: 0 } }
     }
 
-    /// The same operation in a sandbox that only a resume may resume.
+    /// The run ends at `at`. Of a sandbox that is paused only the processes change.
     #[must_use]
-    pub fn without_auto_resume(self) -> Self {
-        let auto_resume = AutoResume::Disabled;
+    pub fn paused(&self, at: TimeMs, processes: PausedProcesses) -> Self {
         match self {
-            Self::Execute { .. } => Self::Execute { auto_resume },
-            Self::Files { .. } => Self::Files { auto_resume },
-            Self::Ports { .. } => Self::Ports { auto_resume },
-            Self::Attach { .. } => Self::Attach { auto_resume },
-            Self::Get
-            | Self::Pause
-            | Self::Hibernate
-            | Self::Resume
-            | Self::Terminate
-            | Self::Network
-            | Self::Timeout
-            | Self::Snapshot
-            | Self::Rollback => self,
-        }
-    }
-
-    /// The states that allow the operation.
-    pub fn allowed_in(self) -> &'static [SandboxState] {
-        use SandboxState::{Creating, Paused, Running};
-        match self {
-            Self::Get | Self::Terminate => &[Creating, Running, Paused],
-            Self::Execute { auto_resume }
-            | Self::Files { auto_resume }
-            | Self::Ports { auto_resume }
-            | Self::Attach { auto_resume } => match auto_resume {
-                AutoResume::Allowed => &[Running, Paused],
-                AutoResume::Forbidden | AutoResume::Disabled => &[Running],
-            },
-            Self::Hibernate | Self::Network | Self::Timeout | Self::Snapshot | Self::Rollback => {
-                &[Running, Paused]
+            Self::Running { since, runs } => {
+                let (runs, next_disk) = (runs.with_run(*since, at), NextDisk::Own);
+                Self::Paused { since: at, runs, processes, next_disk }
             }
-            Self::Pause => &[Running],
-            Self::Resume => &[Paused],
+            Self::Paused { since, runs, next_disk, .. } => {
+                Self::Paused { since: *since, runs: *runs, processes, next_disk: *next_disk }
+            }
+            Self::Creating | Self::Terminated { .. } => self.clone(),
         }
     }
-}
 
-/// What the actor does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LifecycleStep {
-    /// Nothing but respond.
-    Nothing,
-    Pause,
-    Hibernate,
-    Resume,
-    ResumeThenRun,
-    Run,
-    Terminate,
-    ChangeNetwork,
-    ChangeTimeout,
-    CopyDisk,
-    ReplaceDisk,
-}
+    /// The processes are stored at `stored_at`. The run, if it goes on, ends at `at`.
+    #[must_use]
+    pub fn hibernated(&self, at: TimeMs, stored_at: TimeMs) -> Self {
+        let note = self.note().map(str::to_owned);
+        self.paused(at, PausedProcesses::Stored { at: stored_at, note })
+    }
 
-/// Why an operation is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OperationRefusal {
-    /// To clients a terminated sandbox does not exist.
-    #[error("the sandbox was terminated")]
-    NotFound,
-    #[error(
-        "cannot {} a sandbox that is {state}; it must be {}{}",
-        operation.name(),
-        one_of(allowed),
-        remedy(*state, *operation)
-    )]
-    InvalidState { state: SandboxState, operation: Operation, allowed: &'static [SandboxState] },
-}
+    /// The processes are as a snapshot has them, and the disk of the snapshot is prepared.
+    #[must_use]
+    pub fn rolled_back(&self, at: TimeMs, processes: PausedProcesses) -> Self {
+        self.paused(at, processes).with_disk(NextDisk::Prepared)
+    }
 
-/// The table.
-pub fn decide(state: SandboxState, operation: Operation) -> Result<LifecycleStep, OperationRefusal> {
-    use SandboxState::{Creating, Paused, Running, Terminated};
-    let invalid = || OperationRefusal::InvalidState { state, operation, allowed: operation.allowed_in() };
-    match (state, operation) {
-        (Terminated, _) => Err(OperationRefusal::NotFound),
-        (Creating | Running | Paused, Operation::Get) => Ok(LifecycleStep::Nothing),
-        (Creating | Running | Paused, Operation::Terminate) => Ok(LifecycleStep::Terminate),
-        (Running, Operation::Pause) => Ok(LifecycleStep::Pause),
-        (Creating | Paused, Operation::Pause) => Err(invalid()),
-        (Running | Paused, Operation::Hibernate) => Ok(LifecycleStep::Hibernate),
-        (Paused, Operation::Resume) => Ok(LifecycleStep::Resume),
-        (Creating | Running, Operation::Resume) => Err(invalid()),
-        (Running | Paused, Operation::Network) => Ok(LifecycleStep::ChangeNetwork),
-        (Running | Paused, Operation::Timeout) => Ok(LifecycleStep::ChangeTimeout),
-        (Running | Paused, Operation::Snapshot) => Ok(LifecycleStep::CopyDisk),
-        (Running | Paused, Operation::Rollback) => Ok(LifecycleStep::ReplaceDisk),
-        (
-            Creating,
-            Operation::Hibernate
-            | Operation::Network
-            | Operation::Timeout
-            | Operation::Snapshot
-            | Operation::Rollback,
-        ) => Err(invalid()),
-        (
-            Creating,
-            Operation::Execute { .. }
-            | Operation::Files { .. }
-            | Operation::Ports { .. }
-            | Operation::Attach { .. },
-        ) => Err(invalid()),
-        (
-            Running,
-            Operation::Execute { .. }
-            | Operation::Files { .. }
-            | Operation::Ports { .. }
-            | Operation::Attach { .. },
-        ) => Ok(LifecycleStep::Run),
-        (
-            Paused,
-            Operation::Execute { auto_resume }
-            | Operation::Files { auto_resume }
-            | Operation::Ports { auto_resume }
-            | Operation::Attach { auto_resume },
-        ) => match auto_resume {
-            AutoResume::Allowed => Ok(LifecycleStep::ResumeThenRun),
-            AutoResume::Forbidden | AutoResume::Disabled => Err(invalid()),
-        },
+    /// The prepared disk is the sandbox's own.
+    #[must_use]
+    pub fn with_own_disk(&self) -> Self {
+        self.clone().with_disk(NextDisk::Own)
+    }
+
+    fn with_disk(mut self, disk: NextDisk) -> Self {
+        if let Self::Paused { next_disk, .. } = &mut self {
+            *next_disk = disk;
+        }
+        self
+    }
+
+    /// The next run begins.
+    #[must_use]
+    pub fn resumed(&self, at: TimeMs) -> Self {
+        match self {
+            Self::Paused { runs, .. } => Self::Running { since: at, runs: *runs },
+            Self::Creating | Self::Running { .. } | Self::Terminated { .. } => self.clone(),
+        }
+    }
+
+    #[must_use]
+    pub fn terminated(&self, at: TimeMs, reason: &str) -> Self {
+        let runs = match self {
+            Self::Creating => None,
+            Self::Running { since, runs } => Some(runs.with_run(*since, at)),
+            Self::Paused { runs, .. } => Some(*runs),
+            Self::Terminated { .. } => return self.clone(),
+        };
+        Self::Terminated { at, reason: reason.to_owned(), paused_since: self.paused_since(), runs }
     }
 }
 
-fn one_of(states: &[SandboxState]) -> String {
-    states.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
-}
+/// What follows from the value.
+impl Lifecycle {
+    /// The state that clients see.
+    pub fn state(&self) -> SandboxState {
+        match self {
+            Self::Creating => SandboxState::Creating,
+            Self::Running { .. } => SandboxState::Running,
+            Self::Paused { .. } => SandboxState::Paused,
+            Self::Terminated { .. } => SandboxState::Terminated,
+        }
+    }
 
-fn remedy(state: SandboxState, operation: Operation) -> &'static str {
-    match (state, operation) {
-        (SandboxState::Creating, _) => "; wait until it is running",
-        (
-            SandboxState::Paused,
-            Operation::Execute { auto_resume }
-            | Operation::Files { auto_resume }
-            | Operation::Ports { auto_resume }
-            | Operation::Attach { auto_resume },
-        ) => match auto_resume {
-            AutoResume::Disabled => "; resume it first: it was created with 'autoResume' false",
-            AutoResume::Allowed | AutoResume::Forbidden => "; resume it first, or omit 'autoResume'",
-        },
-        _ => "",
+    /// Where its processes have to be.
+    pub fn process_state(&self) -> ProcessState {
+        match self {
+            Self::Creating | Self::Running { .. } => ProcessState::Running,
+            Self::Paused { processes: PausedProcesses::Frozen, .. } => ProcessState::Frozen,
+            Self::Paused { processes: PausedProcesses::Stored { .. }, .. } => ProcessState::Stored,
+            Self::Paused { processes: PausedProcesses::Ended { .. }, .. } | Self::Terminated { .. } => {
+                ProcessState::Ended
+            }
+        }
+    }
+
+    /// What the event of its resume reports.
+    pub fn note(&self) -> Option<&str> {
+        match self {
+            Self::Paused { processes: PausedProcesses::Stored { note, .. }, .. } => note.as_deref(),
+            Self::Paused { processes: PausedProcesses::Ended { note }, .. } => Some(note),
+            Self::Creating | Self::Running { .. } | Self::Paused { .. } | Self::Terminated { .. } => None,
+        }
+    }
+
+    /// Whether its next start replaces its disk by the prepared one.
+    pub fn has_prepared_disk(&self) -> bool {
+        matches!(self, Self::Paused { next_disk: NextDisk::Prepared, .. })
+    }
+
+    fn runs(&self) -> Option<Runs> {
+        match self {
+            Self::Creating => None,
+            Self::Running { runs, .. } | Self::Paused { runs, .. } => Some(*runs),
+            Self::Terminated { runs, .. } => *runs,
+        }
+    }
+
+    /// When the first run began.
+    pub fn started_at(&self) -> Option<TimeMs> {
+        self.runs().map(|runs| runs.started_at)
+    }
+
+    /// When the current run began.
+    pub fn running_since(&self) -> Option<TimeMs> {
+        match self {
+            Self::Running { since, .. } => Some(*since),
+            Self::Creating | Self::Paused { .. } | Self::Terminated { .. } => None,
+        }
+    }
+
+    /// When the present pause began; `None` if the sandbox is not paused.
+    pub fn paused_since(&self) -> Option<TimeMs> {
+        match self {
+            Self::Paused { since, .. } => Some(*since),
+            Self::Creating | Self::Running { .. } | Self::Terminated { .. } => None,
+        }
+    }
+
+    /// When the pause began in which it is, or in which it was terminated.
+    pub fn paused_at(&self) -> Option<TimeMs> {
+        match self {
+            Self::Terminated { paused_since, .. } => *paused_since,
+            Self::Creating | Self::Running { .. } | Self::Paused { .. } => self.paused_since(),
+        }
+    }
+
+    /// When its processes were stored, if they are.
+    pub fn hibernated_at(&self) -> Option<TimeMs> {
+        match self {
+            Self::Paused { processes: PausedProcesses::Stored { at, .. }, .. } => Some(*at),
+            Self::Creating | Self::Running { .. } | Self::Paused { .. } | Self::Terminated { .. } => None,
+        }
+    }
+
+    /// When it was terminated, and why.
+    pub fn end(&self) -> Option<(TimeMs, &str)> {
+        match self {
+            Self::Terminated { at, reason, .. } => Some((*at, reason)),
+            Self::Creating | Self::Running { .. } | Self::Paused { .. } => None,
+        }
+    }
+
+    /// The running time of all finished runs, without the current one.
+    pub fn finished_ms(&self) -> u64 {
+        self.runs().map_or(0, |runs| runs.finished_ms)
+    }
+
+    /// The running time over all runs until `at`, including the current one.
+    pub fn running_ms(&self, at: TimeMs) -> u64 {
+        let current_ms = self.running_since().map_or(0, |since| at.since(since));
+        self.finished_ms().saturating_add(current_ms)
+    }
+
+    /// When the running time reaches `lifetime_ms` if the current run continues; `None` while the sandbox does not run.
+    pub fn reaches(&self, lifetime_ms: u64) -> Option<TimeMs> {
+        let since = self.running_since()?;
+        Some(since.after(lifetime_ms.saturating_sub(self.finished_ms())))
+    }
+
+    /// All of its times.
+    pub fn times(&self) -> impl Iterator<Item = TimeMs> {
+        let end = self.end().map(|(at, _)| at);
+        let times = [self.started_at(), self.running_since(), self.paused_at(), self.hibernated_at(), end];
+        times.into_iter().flatten()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use SandboxState::{Creating, Paused, Running, Terminated};
-
-    const STATES: [SandboxState; 4] = [Creating, Running, Paused, Terminated];
-
-    fn operations() -> Vec<Operation> {
-        let mut all = vec![
-            Operation::Get,
-            Operation::Pause,
-            Operation::Hibernate,
-            Operation::Resume,
-            Operation::Terminate,
-            Operation::Network,
-            Operation::Timeout,
-            Operation::Snapshot,
-            Operation::Rollback,
-        ];
-        for auto_resume in [AutoResume::Allowed, AutoResume::Forbidden, AutoResume::Disabled] {
-            all.push(Operation::Execute { auto_resume });
-            all.push(Operation::Files { auto_resume });
-            all.push(Operation::Ports { auto_resume });
-            all.push(Operation::Attach { auto_resume });
-        }
-        all
-    }
-
-    #[test]
-    fn the_whole_table() {
-        let wake = AutoResume::Allowed;
-        let stay = AutoResume::Forbidden;
-        let off = AutoResume::Disabled;
-        // One letter a state, in the order of STATES: what is done, `x` invalid state, `-` not found.
-        let rows = [
-            (Operation::Get, "nnn-"),
-            (Operation::Pause, "xpx-"),
-            (Operation::Hibernate, "xhh-"),
-            (Operation::Resume, "xxr-"),
-            (Operation::Terminate, "ttt-"),
-            (Operation::Network, "xNN-"),
-            (Operation::Timeout, "xTT-"),
-            (Operation::Snapshot, "xCC-"),
-            (Operation::Rollback, "xBB-"),
-            (Operation::Execute { auto_resume: wake }, "xRw-"),
-            (Operation::Execute { auto_resume: stay }, "xRx-"),
-            (Operation::Execute { auto_resume: off }, "xRx-"),
-            (Operation::Files { auto_resume: wake }, "xRw-"),
-            (Operation::Files { auto_resume: stay }, "xRx-"),
-            (Operation::Files { auto_resume: off }, "xRx-"),
-            (Operation::Ports { auto_resume: wake }, "xRw-"),
-            (Operation::Ports { auto_resume: stay }, "xRx-"),
-            (Operation::Ports { auto_resume: off }, "xRx-"),
-            (Operation::Attach { auto_resume: wake }, "xRw-"),
-            (Operation::Attach { auto_resume: stay }, "xRx-"),
-            (Operation::Attach { auto_resume: off }, "xRx-"),
-        ];
-        assert_eq!(rows.len(), operations().len());
-        for (operation, letters) in rows {
-            for (state, letter) in STATES.into_iter().zip(letters.chars()) {
-                let decided = match decide(state, operation) {
-                    Ok(LifecycleStep::Nothing) => 'n',
-                    Ok(LifecycleStep::Pause) => 'p',
-                    Ok(LifecycleStep::Hibernate) => 'h',
-                    Ok(LifecycleStep::Resume) => 'r',
-                    Ok(LifecycleStep::ResumeThenRun) => 'w',
-                    Ok(LifecycleStep::Run) => 'R',
-                    Ok(LifecycleStep::Terminate) => 't',
-                    Ok(LifecycleStep::ChangeNetwork) => 'N',
-                    Ok(LifecycleStep::ChangeTimeout) => 'T',
-                    Ok(LifecycleStep::CopyDisk) => 'C',
-                    Ok(LifecycleStep::ReplaceDisk) => 'B',
-                    Err(OperationRefusal::InvalidState { .. }) => 'x',
-                    Err(OperationRefusal::NotFound) => '-',
-                };
-                assert_eq!(decided, letter, "{operation:?} in {state}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_refusal_lists_exactly_the_allowed_states() {
-        for operation in operations() {
-            for state in STATES {
-                assert_eq!(decide(state, operation).is_ok(), operation.allowed_in().contains(&state));
-            }
-        }
-    }
-
-    #[test]
-    fn a_refusal_says_what_is_needed() {
-        let say = |state, operation| decide(state, operation).unwrap_err().to_string();
-        assert_eq!(
-            say(Paused, Operation::Pause),
-            "cannot pause a sandbox that is paused; it must be running"
-        );
-        assert_eq!(
-            say(Paused, Operation::Execute { auto_resume: AutoResume::from(false) }),
-            "cannot run a command in a sandbox that is paused; it must be running; resume it first, or omit 'autoResume'"
-        );
-        assert_eq!(
-            say(Creating, Operation::Execute { auto_resume: AutoResume::from(true) }),
-            "cannot run a command in a sandbox that is creating; it must be running or paused; wait until it is running"
-        );
-        assert_eq!(say(Terminated, Operation::Get), "the sandbox was terminated");
-        assert_eq!(
-            say(Paused, Operation::Files { auto_resume: AutoResume::Allowed }.without_auto_resume()),
-            "cannot access files of a sandbox that is paused; it must be running; resume it first: it was created with 'autoResume' false"
-        );
-    }
-
-    #[test]
-    fn only_operations_that_may_resume_can_be_kept_from_it() {
-        for operation in operations() {
-            let kept = operation.without_auto_resume();
-            let resumes = |operation| decide(Paused, operation) == Ok(LifecycleStep::ResumeThenRun);
-            assert!(!resumes(kept));
-            assert_eq!(decide(Running, kept), decide(Running, operation));
-            if !resumes(operation) {
-                assert_eq!(decide(Paused, kept).is_ok(), decide(Paused, operation).is_ok());
-            }
-        }
-    }
-}
+mod tests;

@@ -1,7 +1,9 @@
 //! A point in time. Arithmetic saturates, because a wall clock may jump.
 
+use serde::{Deserialize, Serialize};
+
 /// Milliseconds since 1970-01-01T00:00:00Z.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TimeMs(pub u64);
 
 impl TimeMs {

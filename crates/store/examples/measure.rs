@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{EventKind, SandboxState};
-use rules::TimeMs;
+use rules::{PausedProcesses, TimeMs};
 use store::conformance::{event, id, record, terminated};
 use store::{Batch, Filter, MAX_WRITES, PageRange, SandboxRecord, SqliteStore, Store};
 
@@ -130,7 +130,8 @@ async fn fill(store: &Arc<SqliteStore>, records: u32) -> MeasureResult<()> {
             next.config.image = ["ubuntu:24.04", "node:22", "python:3.12"][(number % 3) as usize].to_owned();
             next.config.env.insert("GREETING".to_owned(), "hello".repeat(10));
             if number % (records / 1000).max(1) == 0 {
-                next.state = SandboxState::Paused;
+                let at = next.created_at.after(1_000);
+                next.lifecycle = next.lifecycle.paused(at, PausedProcesses::Frozen);
             } else {
                 next = terminated(&next, TimeMs(u64::from(number)));
             }

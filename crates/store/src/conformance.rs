@@ -15,8 +15,8 @@ mod templates;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{EventKind, Isolation, NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState};
-use rules::{Accounting, KeyLimits, TimeMs};
+use api::{EventKind, Isolation, NetworkPolicy, Resources, SandboxConfig, SandboxId};
+use rules::{KeyLimits, Lifecycle, TimeMs};
 use serde_json::json;
 
 use crate::{Filter, IdempotencyRecord, KeyRecord, NewEvent, PageRange, SandboxRecord, Store};
@@ -72,12 +72,10 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
 /// A running sandbox, different for each number.
 pub fn record(number: u32) -> SandboxRecord {
     let created_at = TimeMs(1_700_000_000_000 + u64::from(number) * 1_000);
-    let mut accounting = Accounting::default();
-    accounting.started(created_at);
     SandboxRecord {
         id: id(number),
         account: "acme".to_owned(),
-        state: SandboxState::Running,
+        lifecycle: Lifecycle::started(created_at.after(30)),
         config: SandboxConfig {
             image: "ubuntu:24.04".to_owned(),
             resources: Resources { cpu: 2, memory_mb: 4096, disk_mb: 10_240 },
@@ -98,17 +96,9 @@ pub fn record(number: u32) -> SandboxRecord {
         layers: vec!["sha256:aa".to_owned(), "sha256:bb".to_owned()],
         image_env: vec!["PATH=/bin".to_owned()],
         created_at,
-        started_at: Some(created_at.after(30)),
-        paused_at: None,
-        terminated_at: None,
-        reason: None,
-        accounting,
         lifetime_ms: 300_000,
         revision: 1,
-        note: None,
         ports: Vec::new(),
-        has_prepared_disk: false,
-        hibernated_at: None,
     }
 }
 
@@ -119,15 +109,8 @@ pub fn id(number: u32) -> SandboxId {
 
 /// The record as its next revision, terminated.
 pub fn terminated(record: &SandboxRecord, at: TimeMs) -> SandboxRecord {
-    let mut next = SandboxRecord {
-        state: SandboxState::Terminated,
-        terminated_at: Some(at),
-        reason: Some("deleted".to_owned()),
-        revision: record.revision + 1,
-        ..record.clone()
-    };
-    next.accounting.terminated(at);
-    next
+    let lifecycle = record.lifecycle.terminated(at, "deleted");
+    SandboxRecord { lifecycle, revision: record.revision + 1, ..record.clone() }
 }
 
 pub fn event(number: u32, kind: EventKind, at: TimeMs) -> NewEvent {

@@ -142,7 +142,7 @@ impl Store for MemoryStore {
     async fn living(&self) -> Result<Vec<SandboxRecord>, StoreError> {
         let state = self.read()?;
         let records = state.tables.sandboxes.values().map(|(_, record)| record);
-        Ok(records.filter(|record| record.state != SandboxState::Terminated).cloned().collect())
+        Ok(records.filter(|record| record.state() != SandboxState::Terminated).cloned().collect())
     }
 
     async fn list(&self, filter: &Filter, page: PageRange) -> Result<Listing, StoreError> {
@@ -242,7 +242,7 @@ impl Store for MemoryStore {
         let count = sandboxes.len();
         let mut gone = Vec::new();
         sandboxes.retain(|id, (_, record)| {
-            let stays = record.terminated_at.is_none_or(|at| at >= before);
+            let stays = record.lifecycle.end().is_none_or(|(at, _)| at >= before);
             if !stays {
                 gone.push(id.clone());
             }
@@ -260,9 +260,10 @@ impl Store for MemoryStore {
         let mut state = self.read()?;
         let Tables { sandboxes, events, once, .. } = &mut state.tables;
         let mut ended: Vec<_> =
-            sandboxes.values().filter(|(_, record)| record.terminated_at.is_some()).collect();
+            sandboxes.values().filter(|(_, record)| record.state() == SandboxState::Terminated).collect();
         // Newest first: what comes after the limit of its account goes.
-        ended.sort_by_key(|(row, record)| std::cmp::Reverse((record.terminated_at, *row)));
+        ended
+            .sort_by_key(|(row, record)| std::cmp::Reverse((record.lifecycle.end().map(|(at, _)| at), *row)));
         let mut bytes: BTreeMap<&str, u64> = BTreeMap::new();
         let mut gone = BTreeSet::new();
         for (_, record) in ended {

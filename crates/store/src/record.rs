@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::{PortVisibility, Resources, SandboxConfig, SandboxId, SandboxState};
-use rules::{Accounting, Phase, TimeMs};
+use rules::{Lifecycle, TimeMs};
 
 /// The maximum number of items in one page.
 pub const MAX_PAGE: u32 = 1000;
@@ -13,7 +13,7 @@ pub const MAX_PAGE: u32 = 1000;
 pub struct SandboxRecord {
     pub id: SandboxId,
     pub account: String,
-    pub state: SandboxState,
+    pub lifecycle: Lifecycle,
     pub config: SandboxConfig,
     /// Number of its range of host user ids; no two living sandboxes have the same.
     pub slot: u32,
@@ -23,25 +23,12 @@ pub struct SandboxRecord {
     /// The image's environment, `NAME=value`: stored, because the image may be removed or replaced before the next command.
     pub image_env: Vec<String>,
     pub created_at: TimeMs,
-    pub started_at: Option<TimeMs>,
-    pub paused_at: Option<TimeMs>,
-    /// Set only while it is paused: when its processes were stored and ended.
-    pub hibernated_at: Option<TimeMs>,
-    /// Set exactly when the state is `terminated`.
-    pub terminated_at: Option<TimeMs>,
-    /// Why it was terminated.
-    pub reason: Option<String>,
-    pub accounting: Accounting,
     /// Running time at which the timeout ends.
     pub lifetime_ms: u64,
     /// Grows with every write of the record; a write that is not newer than the stored record is refused.
     pub revision: u64,
-    /// A message for the next event of the sandbox, such as the loss of its processes.
-    pub note: Option<String>,
     /// Exposed ports, each number once.
     pub ports: Vec<ExposedPort>,
-    /// Whether its next start replaces its disk by the prepared one.
-    pub has_prepared_disk: bool,
 }
 
 /// An exposed port of a sandbox.
@@ -57,38 +44,22 @@ pub struct ExposedPort {
 }
 
 impl SandboxRecord {
+    /// The state that clients see.
+    pub fn state(&self) -> SandboxState {
+        self.lifecycle.state()
+    }
+
     /// When the timeout ends if the sandbox keeps running; `None` while it does not run.
     pub fn expires_at(&self) -> Option<TimeMs> {
-        self.accounting.reaches(self.lifetime_ms)
+        self.lifecycle.reaches(self.lifetime_ms)
     }
 
     /// Whether the record is consistent, or why not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        if (self.state == SandboxState::Terminated) != self.terminated_at.is_some() {
-            return Err("its terminated_at must be set exactly when its state is terminated");
-        }
-        if self.hibernated_at.is_some() && self.state != SandboxState::Paused {
-            return Err("its hibernated_at must be set only while it is paused");
-        }
-        let since = match self.accounting.phase() {
-            Phase::Running { since } | Phase::Paused { since } => Some(since),
-            Phase::NotStarted | Phase::Ended => None,
-        };
-        let times = [
-            Some(self.created_at),
-            self.started_at,
-            self.paused_at,
-            self.hibernated_at,
-            self.terminated_at,
-            since,
-        ];
-        let exposed = self.ports.iter().map(|port| port.exposed_at.0);
-        let numbers = times
-            .into_iter()
-            .flatten()
-            .map(|at| at.0)
-            .chain([self.accounting.finished_ms(), self.lifetime_ms, self.revision])
-            .chain(exposed);
+        let exposed = self.ports.iter().map(|port| port.exposed_at);
+        let times = self.lifecycle.times().chain([self.created_at]).chain(exposed);
+        let numbers =
+            times.map(|at| at.0).chain([self.lifecycle.finished_ms(), self.lifetime_ms, self.revision]);
         // The range of integers in databases.
         if numbers.into_iter().any(|number| i64::try_from(number).is_err()) {
             return Err("one of its times or numbers exceeds 63 bits");

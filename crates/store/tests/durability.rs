@@ -128,7 +128,7 @@ async fn compare(path: &Path, safe: &HashMap<u32, u64>) {
         if let Some(found) = found {
             stored += 1;
             let metadata = [("revision".to_owned(), revision.to_string())].into();
-            let filter = Filter { account: "acme".into(), state: Some(found.state), image: None, metadata };
+            let filter = Filter { account: "acme".into(), state: Some(found.state()), image: None, metadata };
             let listing = store.list(&filter, PageRange { limit: 100, offset: 0 }).await.unwrap();
             assert!(listing.items.iter().any(|item| item.id == found.id), "sandbox {number}");
         }

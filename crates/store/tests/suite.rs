@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use api::{EventKind, SandboxState};
 use proptest::prelude::{ProptestConfig, Strategy, prop, proptest};
-use rules::TimeMs;
+use rules::{Lifecycle, PausedProcesses, TimeMs};
 use store::conformance::{self, event, id, idempotency_record, key, record, terminated};
 use store::{
     Batch, EventFilter, EventOrder, EventPage, Filter, IdempotencyRecord, KeyRecord, MemoryStore, NewEvent,
@@ -112,8 +112,11 @@ fn batch(changes: &[Change]) -> Batch {
             let mut record = SandboxRecord { slot, created_at: TimeMs(created_at), ..record(number) };
             record.config.metadata.insert("tag".to_owned(), tag.to_string());
             match state {
-                0 => record.state = SandboxState::Creating,
-                1 => record.state = SandboxState::Paused,
+                0 => record.lifecycle = Lifecycle::Creating,
+                1 => {
+                    let at = TimeMs(created_at + 3);
+                    record.lifecycle = record.lifecycle.paused(at, PausedProcesses::Frozen);
+                }
                 2 => record = terminated(&record, TimeMs(created_at + 5)),
                 _ => {}
             }

@@ -24,8 +24,9 @@ async fn a_killed_agent_leaves_the_sandbox_paused_with_its_disk() {
             rig.engine.sandbox("test", id).status().await.unwrap().state() == SandboxState::Paused
         })
         .await;
-        let note = rig.engine.sandbox("test", id).status().await.unwrap().record.note.clone();
-        assert!(note.as_deref().is_some_and(|note| note.contains("processes ended")), "{note:?}");
+        let record = rig.engine.sandbox("test", id).status().await.unwrap().record;
+        let note = record.lifecycle.note();
+        assert!(note.is_some_and(|note| note.contains("processes ended")), "{note:?}");
         // The next command starts the sandbox again with its files, but without its processes.
         assert_eq!(rig.output(id, "cat f; pgrep -c sleep || true").await.unwrap(), "kept\n0\n");
         assert_eq!(rig.engine.sandbox("test", id).status().await.unwrap().state(), SandboxState::Running);

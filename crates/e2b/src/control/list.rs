@@ -118,7 +118,7 @@ impl Filter {
 
     fn matches(&self, record: &SandboxRecord) -> bool {
         let Some(options) = options(record) else { return false };
-        self.states.contains(&record.state)
+        self.states.contains(&record.state())
             && self.template.as_ref().is_none_or(|template| options.template == *template)
             && self.started_after.is_none_or(|at| started_at(record).0 >= at)
             && self.metadata.iter().all(|(name, value)| record.config.metadata.get(name) == Some(value))

@@ -68,7 +68,7 @@ pub fn listed(record: &SandboxRecord) -> Value {
         "cpuCount": resources.cpu,
         "memoryMB": resources.memory_mb,
         "diskSizeMB": resources.disk_mb,
-        "state": if record.state == SandboxState::Paused { "paused" } else { "running" },
+        "state": if record.state() == SandboxState::Paused { "paused" } else { "running" },
         "envdVersion": ENVD_VERSION,
         "metadata": record.config.metadata,
     })
@@ -90,10 +90,10 @@ pub fn detail(api: &E2bApi, caller: &Caller, record: &SandboxRecord) -> Value {
 
 /// When it last started to run.
 pub fn started_at(record: &SandboxRecord) -> TimeMs {
-    record.started_at.unwrap_or(record.created_at)
+    record.lifecycle.started_at().unwrap_or(record.created_at)
 }
 
 /// When its timeout is reached; of a paused one, when it was paused.
 pub fn end_at(record: &SandboxRecord) -> TimeMs {
-    record.expires_at().or(record.paused_at).unwrap_or(started_at(record))
+    record.expires_at().or(record.lifecycle.paused_at()).unwrap_or(started_at(record))
 }

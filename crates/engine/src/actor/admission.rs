@@ -194,7 +194,7 @@ impl Actor {
         work: WorkKind,
         operation: Operation,
     ) -> Result<Option<Admission>, EngineError> {
-        let step = decide(self.record.state, operation);
+        let step = decide(self.record.state(), operation);
         if matches!(step, Ok(LifecycleStep::ResumeThenRun)) {
             // A command that will be refused must not resume the sandbox.
             self.workload.check_room(work)?;
@@ -229,7 +229,7 @@ impl Actor {
 
     /// Resumes the sandbox and opens the link to its agent, as far as the operation needs it.
     async fn ensure_running(&mut self, operation: Operation) -> Result<Agent, EngineError> {
-        if self.record.state == SandboxState::Running && matches!(self.processes, ProcessState::Stopped) {
+        if self.record.state() == SandboxState::Running && matches!(self.processes, ProcessState::Stopped) {
             // The loss of the processes could not be recorded before. If it cannot be recorded now, the request fails.
             self.processes_lost().await?;
         }
@@ -244,7 +244,7 @@ impl Actor {
     }
 
     async fn resume_and_connect(&mut self, operation: Operation) -> Result<Agent, EngineError> {
-        if decide(self.record.state, operation)? == LifecycleStep::ResumeThenRun {
+        if decide(self.record.state(), operation)? == LifecycleStep::ResumeThenRun {
             self.resume().await?;
         }
         if let ProcessState::Running(Some(agent)) = &self.processes

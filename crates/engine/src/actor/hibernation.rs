@@ -32,7 +32,7 @@ impl Actor {
         reason: &str,
         check: QuotaCheck,
     ) -> Result<PauseResult, EngineError> {
-        decide(self.record.state, Operation::Hibernate)?;
+        decide(self.record.state(), Operation::Hibernate)?;
         match self.processes {
             ProcessState::Running(_) | ProcessState::Frozen(_) => {
                 self.admit_stored_processes(check).await?;
@@ -40,7 +40,7 @@ impl Actor {
                 self.count_stored_processes().await;
                 stored?;
             }
-            ProcessState::Hibernated if self.record.hibernated_at.is_none() => {}
+            ProcessState::Hibernated if self.record.lifecycle.hibernated_at().is_none() => {}
             ProcessState::Hibernated | ProcessState::Stopped => return Ok(self.paused_result()),
         }
         self.commit_hibernated(reason).await?;
@@ -50,7 +50,7 @@ impl Actor {
     /// Whether the sandbox holds memory that it does not need while it is paused.
     pub(super) fn can_free_memory(&self) -> bool {
         matches!(self.processes, ProcessState::Frozen(_))
-            && (self.can_hibernate() || self.paged_out != self.record.paused_at)
+            && (self.can_hibernate() || self.paged_out != self.record.lifecycle.paused_since())
     }
 
     fn can_hibernate(&self) -> bool {
@@ -70,7 +70,7 @@ impl Actor {
             // It frees memory of the host, so no quota prevents it.
             return self.hibernate(reason, QuotaCheck::CountOnly).await.map(|_| true);
         }
-        self.paged_out = self.record.paused_at;
+        self.paged_out = self.record.lifecycle.paused_since();
         let bytes = self.context.host.driver().page_out(self.id()).await?;
         if bytes > 0 {
             tracing::debug!(id = %self.id(), bytes, "moved the memory of a paused sandbox to swap space");
@@ -151,12 +151,10 @@ impl Actor {
     async fn commit_hibernated(&mut self, reason: &str) -> Result<(), EngineError> {
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
-        next.hibernated_at = Some(now);
+        next.lifecycle = next.lifecycle.hibernated(now, now);
         let mut recorded = Vec::new();
-        if next.state == SandboxState::Running {
-            next.state = SandboxState::Paused;
-            next.paused_at = Some(now);
-            let runtime_duration_ms = next.accounting.paused(now);
+        if self.record.state() == SandboxState::Running {
+            let runtime_duration_ms = next.lifecycle.finished_ms();
             let data = json!({ "runtimeDurationMs": runtime_duration_ms, "reason": reason });
             recorded.push(events::of_sandbox(&next, now, EventKind::SandboxPaused, data));
             self.context.counters.paused(reason);
@@ -168,7 +166,8 @@ impl Actor {
 
     /// Records a hibernation whose record could not be committed before.
     pub(super) async fn settle_hibernation(&mut self) -> Result<(), EngineError> {
-        if matches!(self.processes, ProcessState::Hibernated) && self.record.state == SandboxState::Running {
+        if matches!(self.processes, ProcessState::Hibernated) && self.record.state() == SandboxState::Running
+        {
             self.commit_hibernated(super::ON_REQUEST).await?;
         }
         Ok(())

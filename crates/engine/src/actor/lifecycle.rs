@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{EventKind, SandboxState};
+use api::EventKind;
 use driver::{MemoryKills, Presence};
-use rules::{AutoPause, Due, Hold, Operation, RepeatableWork, decide};
+use rules::{AutoPause, Due, Hold, Operation, PausedProcesses, RepeatableWork, decide};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ enum LinkLoss {
 
 impl Actor {
     pub(super) async fn pause(&mut self, reason: &str) -> Result<PauseResult, EngineError> {
-        decide(self.record.state, Operation::Pause)?;
+        decide(self.record.state(), Operation::Pause)?;
         if let Err(error) = self.context.host.driver().pause(self.id()).await {
             if self.has_lost_processes().await {
                 // The processes ended unnoticed, which leaves the sandbox paused.
@@ -58,9 +58,8 @@ impl Actor {
         }
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
-        next.state = SandboxState::Paused;
-        next.paused_at = Some(now);
-        let runtime_duration_ms = next.accounting.paused(now);
+        next.lifecycle = next.lifecycle.paused(now, PausedProcesses::Frozen);
+        let runtime_duration_ms = next.lifecycle.finished_ms();
         let data = json!({ "runtimeDurationMs": runtime_duration_ms, "reason": reason });
         if let Err(error) = self.commit(next, EventKind::SandboxPaused, data, now).await {
             self.undo_pause().await;
@@ -78,8 +77,8 @@ impl Actor {
     pub(super) fn paused_result(&self) -> PauseResult {
         PauseResult {
             id: self.id().clone(),
-            paused_at: self.record.paused_at.unwrap_or(self.record.created_at),
-            runtime_duration_ms: self.record.accounting.finished_ms(),
+            paused_at: self.record.lifecycle.paused_since().unwrap_or(self.record.created_at),
+            runtime_duration_ms: self.record.lifecycle.finished_ms(),
         }
     }
 
@@ -97,7 +96,7 @@ impl Actor {
     }
 
     pub(super) async fn resume(&mut self) -> Result<ResumeResult, EngineError> {
-        decide(self.record.state, Operation::Resume)?;
+        decide(self.record.state(), Operation::Resume)?;
         if matches!(self.processes, ProcessState::Frozen(_))
             && self.context.host.has_read_only_disk(self.id()).await
         {
@@ -121,8 +120,8 @@ impl Actor {
 
     pub(super) async fn try_resume(&mut self) -> Result<ResumeResult, EngineError> {
         self.raise_reservation().await?;
-        let was_stored =
-            matches!(self.processes, ProcessState::Hibernated) || self.record.hibernated_at.is_some();
+        let was_stored = matches!(self.processes, ProcessState::Hibernated)
+            || self.record.lifecycle.hibernated_at().is_some();
         let resumed = match self.wake().await {
             Ok(agent) => self.commit_resumed(agent).await,
             Err(error) => Err(error),
@@ -154,7 +153,7 @@ impl Actor {
 
     /// Thaws the processes, or starts the sandbox again on its disk. Returns the link to the agent, if it is open.
     async fn wake(&mut self) -> Result<Option<Agent>, EngineError> {
-        if self.record.has_prepared_disk {
+        if self.record.lifecycle.has_prepared_disk() {
             self.adopt_prepared().await?;
         }
         match &self.processes {
@@ -194,14 +193,12 @@ impl Actor {
     async fn commit_resumed(&mut self, agent: Option<Agent>) -> Result<ResumeResult, EngineError> {
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
-        next.state = SandboxState::Running;
-        next.paused_at = None;
-        next.hibernated_at = None;
-        next.has_prepared_disk = false;
-        let paused_duration_ms = next.accounting.resumed(now);
+        next.lifecycle = next.lifecycle.resumed(now);
         timeouts::renew(&mut next);
+        let paused = &self.record.lifecycle;
+        let paused_duration_ms = paused.paused_since().map_or(0, |since| now.since(since));
         let mut data = json!({ "pausedDurationMs": paused_duration_ms });
-        if let Some(note) = next.note.take() {
+        if let Some(note) = paused.note() {
             data["note"] = json!(note);
         }
         self.commit(next, EventKind::SandboxResumed, data, now).await?;
@@ -232,7 +229,8 @@ impl Actor {
 
     /// Pauses or terminates the sandbox if its timeout is due.
     pub(super) async fn run_due_timeout(&mut self) -> ControlFlow<()> {
-        let (watch, now) = self.watch();
+        let record = Arc::clone(&self.record);
+        let (watch, now) = self.watch(&record);
         let Some(due) = self.timeouts.due(&watch, now) else { return ControlFlow::Continue(()) };
         let result = match due {
             Due::Pause(cause) => self.pause_automatically(cause).await.map(|_| ControlFlow::Continue(())),
@@ -259,15 +257,12 @@ impl Actor {
     }
 
     pub(super) async fn terminate(&mut self, reason: &str) -> Result<TerminateResult, EngineError> {
-        decide(self.record.state, Operation::Terminate)?;
+        decide(self.record.state(), Operation::Terminate)?;
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
-        next.state = SandboxState::Terminated;
-        next.terminated_at = Some(now);
-        next.reason = Some(reason.to_owned());
+        next.lifecycle = next.lifecycle.terminated(now, reason);
         next.ports.clear();
-        next.hibernated_at = None;
-        let total_runtime_ms = next.accounting.terminated(now);
+        let total_runtime_ms = next.lifecycle.finished_ms();
         let data = json!({ "reason": reason, "totalRuntimeMs": total_runtime_ms });
         let mut events = self.executions.final_events(&next, now);
         events.push(events::of_sandbox(&next, now, EventKind::SandboxTerminated, data));
@@ -387,13 +382,7 @@ impl Actor {
         }
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
-        next.note = Some(note.to_string());
-        next.hibernated_at = None;
-        if next.state == SandboxState::Running {
-            next.state = SandboxState::Paused;
-            next.paused_at = Some(now);
-            next.accounting.paused(now);
-        }
+        next.lifecycle = next.lifecycle.paused(now, PausedProcesses::Ended { note: note.to_string() });
         let data = json!({ "message": note });
         Ok(self.commit(next, EventKind::SandboxError, data, now).await?)
     }

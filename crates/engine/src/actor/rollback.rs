@@ -12,9 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::EventKind;
-use api::SandboxState;
 use driver::{SandboxSpec, snapshot_of_layer};
-use rules::{BaseLayers, Hold, Operation, base_layers, decide};
+use rules::{BaseLayers, Hold, Operation, PausedProcesses, base_layers, decide};
 use serde_json::json;
 use store::SnapshotRecord;
 
@@ -27,7 +26,7 @@ use crate::snapshots::split_layers;
 
 impl Actor {
     pub(super) async fn rollback(&mut self, snapshot: &Arc<SnapshotRecord>) -> Result<Status, EngineError> {
-        decide(self.record.state, Operation::Rollback)?;
+        decide(self.record.state(), Operation::Rollback)?;
         self.settle_disk().await?;
         let before = self.reservation.hold();
         self.raise_reservation().await?;
@@ -40,7 +39,7 @@ impl Actor {
         if let Err(error) = replaced {
             let is_stopped = matches!(self.processes, ProcessState::Stopped | ProcessState::Hibernated);
             self.reservation.lower(if is_stopped { Hold::Stopped } else { before });
-            if !self.record.has_prepared_disk {
+            if !self.record.lifecycle.has_prepared_disk() {
                 self.discard_prepared().await;
             }
             return Err(error);
@@ -76,7 +75,7 @@ impl Actor {
         };
         self.context.host.driver().prepare_disk(&spec).await?;
         if snapshot.memory {
-            let running_ms = self.record.accounting.running_ms(self.context.stamped_store.now());
+            let running_ms = self.record.lifecycle.running_ms(self.context.stamped_store.now());
             self.context.detached.stage(&snapshot.id, self.id(), running_ms).await?;
         }
         let is_hibernated = matches!(self.processes, ProcessState::Hibernated);
@@ -101,12 +100,12 @@ impl Actor {
 
     /// Makes the prepared disk of an earlier rollback the disk, if there is one. Until then nothing may read or replace the disk.
     pub(super) async fn settle_disk(&mut self) -> Result<(), EngineError> {
-        if !self.record.has_prepared_disk {
+        if !self.record.lifecycle.has_prepared_disk() {
             return Ok(());
         }
         self.adopt_prepared().await?;
         let mut next = (*self.record).clone();
-        next.has_prepared_disk = false;
+        next.lifecycle = next.lifecycle.with_own_disk();
         let now = self.context.stamped_store.now();
         Ok(self.commit_events(next, Vec::new(), now).await?)
     }
@@ -153,15 +152,13 @@ impl Actor {
         let mut next = (*self.record).clone();
         next.layers = layers;
         next.image_env.clone_from(&snapshot.image_env);
-        next.has_prepared_disk = true;
-        next.hibernated_at = snapshot.memory.then_some(now);
-        let processes = if snapshot.memory { "it has the processes of then" } else { "its processes ended" };
-        next.note = Some(format!("rolled back to {}; {processes}", snapshot.id));
-        if next.state == SandboxState::Running {
-            next.state = SandboxState::Paused;
-            next.paused_at = Some(now);
-            next.accounting.paused(now);
-        }
+        let processes = if snapshot.memory {
+            let note = format!("rolled back to {}; it has the processes of then", snapshot.id);
+            PausedProcesses::Stored { at: now, note: Some(note) }
+        } else {
+            PausedProcesses::Ended { note: format!("rolled back to {}; its processes ended", snapshot.id) }
+        };
+        next.lifecycle = next.lifecycle.rolled_back(now, processes);
         let data = json!({ "snapshotId": snapshot.id });
         Ok(self.commit(next, EventKind::SandboxRolledBack, data, now).await?)
     }

@@ -21,7 +21,7 @@ impl Actor {
         snapshot: &SnapshotId,
         scope: SnapshotScope,
     ) -> Result<CapturedDisk, EngineError> {
-        decide(self.record.state, Operation::Snapshot)?;
+        decide(self.record.state(), Operation::Snapshot)?;
         self.settle_disk().await?;
         let frozen = match scope {
             SnapshotScope::Disk => {
@@ -145,7 +145,7 @@ impl Actor {
 
     async fn store_executions(&self, snapshot: &SnapshotId) -> Result<(), EngineError> {
         let now = self.context.stamped_store.now();
-        let samples = self.executions.sample(self.record.accounting.running_ms(now));
+        let samples = self.executions.sample(self.record.lifecycle.running_ms(now));
         self.context.detached.store(snapshot, samples).await
     }
 }

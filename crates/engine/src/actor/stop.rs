@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use api::{EventKind, SandboxState};
-use rules::{Hold, Operation, RepeatableWork, decide};
+use api::EventKind;
+use rules::{Hold, Operation, PausedProcesses, RepeatableWork, decide};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -26,15 +26,13 @@ const EXECUTIONS_INTERVAL: Duration = Duration::from_millis(2);
 impl Actor {
     /// Pauses a running sandbox without its processes.
     pub(super) async fn stop(&mut self, reason: &str) -> Result<PauseResult, EngineError> {
-        decide(self.record.state, Operation::Pause)?;
+        decide(self.record.state(), Operation::Pause)?;
         self.end_processes().await?;
         self.reservation.lower(Hold::Stopped);
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
-        next.state = SandboxState::Paused;
-        next.paused_at = Some(now);
-        next.note = Some(STOPPED.to_owned());
-        let runtime_duration_ms = next.accounting.paused(now);
+        next.lifecycle = next.lifecycle.paused(now, PausedProcesses::Ended { note: STOPPED.to_owned() });
+        let runtime_duration_ms = next.lifecycle.finished_ms();
         let data = json!({ "runtimeDurationMs": runtime_duration_ms, "reason": reason });
         if let Err(error) = self.commit(next, EventKind::SandboxPaused, data, now).await {
             self.processes_lost().await?;
@@ -46,7 +44,7 @@ impl Actor {
 
     /// Resumes a paused sandbox without the processes that it has. `note` says why they ended.
     pub(super) async fn restart(&mut self, note: &str) -> Result<ResumeResult, EngineError> {
-        decide(self.record.state, Operation::Resume)?;
+        decide(self.record.state(), Operation::Resume)?;
         let before = self.reservation.hold();
         // A sandbox that does not fit keeps its processes.
         self.raise_reservation().await?;
@@ -69,8 +67,7 @@ impl Actor {
         }
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
-        next.hibernated_at = None;
-        next.note = Some(note.to_owned());
+        next.lifecycle = next.lifecycle.paused(now, PausedProcesses::Ended { note: note.to_owned() });
         self.commit_events(next, Vec::new(), now).await?;
         if !matches!(self.processes, ProcessState::Hibernated) {
             return self.end_processes().await;

@@ -32,7 +32,7 @@ pub(super) fn changed(
     change: TimeoutChange,
     at: TimeMs,
 ) -> Option<(SandboxRecord, NewEvent)> {
-    let lifetime_ms = record.accounting.running_ms(at).saturating_add(change.timeout_ms());
+    let lifetime_ms = record.lifecycle.running_ms(at).saturating_add(change.timeout_ms());
     if matches!(change, TimeoutChange::Extend(_)) && lifetime_ms <= record.lifetime_ms {
         return None;
     }
@@ -51,7 +51,7 @@ pub(super) fn changed(
 
 /// Gives a sandbox that is about to run its configured timeout again if it has none left.
 pub(super) fn renew(next: &mut SandboxRecord) {
-    let ran_ms = next.accounting.finished_ms();
+    let ran_ms = next.lifecycle.finished_ms();
     if ran_ms >= next.lifetime_ms {
         next.lifetime_ms = ran_ms.saturating_add(next.config.timeout_ms);
     }
@@ -99,16 +99,15 @@ impl Timeouts {
     }
 
     /// What the deadlines of a sandbox depend on.
-    pub fn watch(
+    pub fn watch<'a>(
         &self,
-        record: &SandboxRecord,
+        record: &'a SandboxRecord,
         workload: &Workload,
         paused_retention_ms: u64,
         hibernate_after_ms: Option<u64>,
-    ) -> Watch {
+    ) -> Watch<'a> {
         Watch {
-            state: record.state,
-            accounting: record.accounting,
+            lifecycle: &record.lifecycle,
             activity: workload.activity(self.last_activity),
             lifetime_ms: record.lifetime_ms,
             on_timeout: record.config.on_timeout,
@@ -121,7 +120,7 @@ impl Timeouts {
 
     /// Sets the timer to the next deadline, unless it is set to an earlier time: an early notification costs less than setting the
     /// timer again for each command.
-    pub fn arm(&mut self, watch: &Watch, now: TimeMs) {
+    pub fn arm(&mut self, watch: &Watch<'_>, now: TimeMs) {
         let Some(deadline) = next_deadline(watch) else { return };
         let at = deadline.at.max(self.not_before);
         if self.armed.is_some_and(|armed| armed <= at) {
@@ -133,7 +132,7 @@ impl Timeouts {
     }
 
     /// What is due after a notification, if anything.
-    pub fn due(&mut self, watch: &Watch, now: TimeMs) -> Option<Due> {
+    pub fn due(&mut self, watch: &Watch<'_>, now: TimeMs) -> Option<Due> {
         self.armed = None;
         next_deadline(watch).filter(|deadline| deadline.is_due(now)).map(|deadline| deadline.what)
     }

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use api::{EventKind, SandboxId, SandboxState};
 use futures_util::StreamExt;
-use rules::{FreeTrend, Pressure, Shortage, Watermarks, free_after_writeback, promisable_disk_mb};
+use rules::{
+    FreeTrend, Pressure, ProcessState, Shortage, Watermarks, free_after_writeback, promisable_disk_mb,
+};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -377,11 +379,9 @@ fn report_read_only_disk(stamped_store: &StampedStore, actor: &ActorHandle) {
 /// Frees the memory of the sandbox that has been paused longest, of those that have some to free. False if there is none.
 async fn free_memory_of_one(registry: &SandboxRegistry) -> bool {
     let records = registry.records();
-    let paused = records
-        .iter()
-        .filter(|record| record.state == SandboxState::Paused && record.hibernated_at.is_none());
-    let mut longest: Vec<_> = paused.collect();
-    longest.sort_by_key(|record| record.paused_at);
+    let frozen = records.iter().filter(|record| record.lifecycle.process_state() == ProcessState::Frozen);
+    let mut longest: Vec<_> = frozen.collect();
+    longest.sort_by_key(|record| record.lifecycle.paused_since());
     for record in longest {
         let Some(actor) = registry.find(&record.id) else { continue };
         match actor.request(|reply| ActorRequest::FreeMemory { reply }).await {

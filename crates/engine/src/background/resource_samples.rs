@@ -147,7 +147,7 @@ impl Sampler {
 
     async fn sample_all(&self) {
         for record in self.registry.records() {
-            if record.state != SandboxState::Running {
+            if record.state() != SandboxState::Running {
                 self.samples.interrupt(&record.id);
                 continue;
             }

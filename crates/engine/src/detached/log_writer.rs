@@ -358,7 +358,7 @@ impl LogWriter {
             return events::killed(&self.execution.record, &EndCause::OutOfMemory(cause), self.now());
         }
         let sandbox = &status.record;
-        match &sandbox.note {
+        match sandbox.lifecycle.note() {
             // Why the sandbox has no processes.
             Some(note) => {
                 let message = format!("sandbox '{}': {note}; the outcome is unknown", sandbox.id);

@@ -187,7 +187,7 @@ async fn write_record(
 ) -> Result<NewExecution, EngineError> {
     let id = new_execution_id();
     let now = executions.context.stamped_store.now();
-    let running_ms = admission.record.accounting.running_ms(now);
+    let running_ms = admission.record.lifecycle.running_ms(now);
     let is_terminal = request.terminal.is_some();
     let record = Record {
         op: admission.agent.next_op(),

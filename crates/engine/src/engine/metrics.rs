@@ -52,7 +52,7 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
     let sandboxes = Isolation::ALL.map(|isolation| {
         let mut counts = SandboxCounts::default();
         for record in records.iter().filter(|record| record.config.isolation == isolation) {
-            match record.state {
+            match record.state() {
                 SandboxState::Running => counts.running += 1,
                 SandboxState::Paused => counts.paused += 1,
                 // A sandbox is registered after its creation and removed at its termination.

@@ -1,17 +1,8 @@
 //! Recovery at the start of the engine: makes the host agree with the records.
 //!
-//! | Record | On the host | Action |
-//! |---|---|---|
-//! | none, or terminated | anything | removed |
-//! | running | running | adopted; commands of the earlier daemon's clients are killed |
-//! | running | frozen  | thawed: the pause was not committed |
-//! | paused  | frozen  | adopted |
-//! | paused  | running | frozen: the resume was not committed |
-//! | running, paused | stored processes | hibernated: that was not committed |
-//! | hibernated | running, frozen | paused, frozen: the resume was not committed |
-//! | hibernated | anything else | hibernated; if what was stored is missing, its resume says so |
-//! | running, paused | no process | paused on its disk, with a note that its processes ended |
-//! | any | processes that use another file than the disk | ended: the disk was replaced, as by a restore; then as above |
+//! Sandboxes without a record, or with one that says that they are terminated, are removed. Of the others [`rules::reconcile`] decides by
+//! the lifecycle in the record and by the processes on the host; commands of the earlier daemon's clients are killed. Processes that use
+//! another file than the disk are ended first: the disk was replaced, as by a restore.
 //!
 //! Removals of unknown sandboxes and recoveries of known ones are counted (`interruptions`). If daemons have ended during one, it is left
 //! out: an unknown sandbox stays, and the processes of a known one are killed.
@@ -23,10 +14,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::time::Duration;
 
-use api::{EventKind, Isolation, SandboxId, SandboxState};
+use api::{EventKind, Isolation, SandboxId};
 use driver::Presence;
 use futures_util::StreamExt;
-use rules::{Hold, RepeatableWork, TimeMs, suspects_last};
+use rules::{
+    Hold, HostRepair, PausedProcesses, ProcessState, RecordRepair, RepeatableWork, TimeMs, reconcile,
+    suspects_last,
+};
 use serde_json::json;
 use store::SandboxRecord;
 use tokio::time::Instant;
@@ -63,12 +57,12 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    fn count(&mut self, adopted: &Adopted) {
-        match adopted.hold {
-            Hold::Running => self.running += 1,
-            Hold::Paused => self.paused += 1,
-            Hold::Stopped if adopted.is_hibernated => self.hibernated += 1,
-            Hold::Stopped => self.stopped += 1,
+    fn count(&mut self, adopted: ProcessState) {
+        match adopted {
+            ProcessState::Running => self.running += 1,
+            ProcessState::Frozen => self.paused += 1,
+            ProcessState::Stored => self.hibernated += 1,
+            ProcessState::Ended => self.stopped += 1,
         }
     }
 }
@@ -77,7 +71,7 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
     services.interruptions.load().await?;
     let records = services.stamped_store.store().living().await?;
     let known: HashMap<SandboxId, bool> =
-        records.iter().map(|record| (record.id.clone(), record.has_prepared_disk)).collect();
+        records.iter().map(|record| (record.id.clone(), record.lifecycle.has_prepared_disk())).collect();
     let found = services.host.driver().list().await?;
     let orphans: Vec<SandboxId> = found.into_iter().filter(|id| !known.contains_key(id)).collect();
     let mut recovered = Recovered { orphans: orphans.len(), ..Recovered::default() };
@@ -171,7 +165,7 @@ async fn adopt_all(
         .map(|(record, work)| adopt(services, replaced, record, work))
         .buffer_unordered(CONCURRENCY);
     while let Some(adopted) = adopted.next().await {
-        recovered.count(&adopted?);
+        recovered.count(adopted?);
     }
     let until = Instant::now() + SUSPECTS_TIMEOUT;
     for record in suspects {
@@ -179,11 +173,11 @@ async fn adopt_all(
         let affected = Affected { account: &record.account, sandbox: &id };
         match interruptions.begin(kind, id.as_str(), Some(affected)).await {
             Ok(work) => {
-                recovered.count(&adopt(services, replaced, record, work).await?);
+                recovered.count(adopt(services, replaced, record, work).await?);
                 interruptions.wait_for_end(kind, id.as_str(), until).await;
             }
             Err(EngineError::Daemon(DaemonError::GaveUp(_))) => {
-                recovered.count(&give_up(services, record).await?)
+                recovered.count(give_up(services, record).await?)
             }
             Err(error) => return Err(error),
         }
@@ -192,18 +186,15 @@ async fn adopt_all(
 }
 
 /// Gives up to take over a sandbox during which daemons have ended. Its processes are ended, and its disk and stored processes stay.
-async fn give_up(services: &Services, record: SandboxRecord) -> Result<Adopted, EngineError> {
+async fn give_up(services: &Services, record: SandboxRecord) -> Result<ProcessState, EngineError> {
     let id = record.id.clone();
     // Whatever else the recovery does may be what ended the daemons.
     log_failure(&id, services.host.driver().kill(&id).await);
-    let record = match record.hibernated_at {
-        Some(_) => record,
-        None if is_recorded_as_stopped(&record) => record,
-        None => record_stopped(services, record, PROCESSES_LOST).await?,
+    let record = match record.lifecycle.process_state() {
+        ProcessState::Stored | ProcessState::Ended => record,
+        ProcessState::Running | ProcessState::Frozen => record_end(services, record, PROCESSES_LOST).await?,
     };
-    let adopted = Adopted { hold: Hold::Stopped, is_hibernated: record.hibernated_at.is_some() };
-    start_actor(services, record, adopted.hold, None).await?;
-    Ok(adopted)
+    start_actor(services, record, None).await
 }
 
 /// Forgets interruptions of work on what is gone.
@@ -254,19 +245,13 @@ async fn count_layers(services: &Services, records: &[SandboxRecord]) -> Result<
     Ok(())
 }
 
-/// What a recovered sandbox holds.
-struct Adopted {
-    hold: Hold,
-    is_hibernated: bool,
-}
-
-/// Brings a sandbox to the state of its record, and starts its actor.
+/// Brings a sandbox to the state of its record, and starts its actor. Returns where its processes are.
 async fn adopt(
     services: &Services,
     replaced: &HashSet<SandboxId>,
     mut record: SandboxRecord,
     work: WorkInProgress,
-) -> Result<Adopted, EngineError> {
+) -> Result<ProcessState, EngineError> {
     let driver = services.host.driver();
     let id = record.id.clone();
     if replaced.contains(&id) {
@@ -275,108 +260,87 @@ async fn adopt(
     settle_prepared_disk(services, &record).await;
     let inspected = driver.inspect(&id).await;
     let is_known = inspected.is_ok();
-    let presence = inspected.unwrap_or_else(|error| {
-        tracing::error!(%id, %error, "could not inspect a sandbox; keeping the state of its record");
-        presence_by_record(&record)
-    });
-    // Never a weaker one: a start that a crash has interrupted may not have recorded its isolation on the host yet.
-    let found = driver.isolation(&id).await;
-    if let Some(isolation) = found.filter(|found| *found > record.config.isolation) {
-        record = record_isolation(services, record, isolation).await?;
-    }
-    let hold = match (record.state, presence) {
-        (_, Presence::Hibernated) => {
-            record = adopt_hibernated(services, record, found.is_some()).await?;
-            Hold::Stopped
-        }
-        (_, Presence::Stopped | Presence::Absent) if record.hibernated_at.is_some() => {
-            log_failure(&id, services.host.stop(&guest(&record)).await);
-            Hold::Stopped
-        }
-        (SandboxState::Paused, Presence::Paused | Presence::Running) if record.hibernated_at.is_some() => {
-            if presence == Presence::Running {
-                log_failure(&id, driver.pause(&id).await);
-            }
-            record = record_wake(services, record).await?;
-            Hold::Paused
-        }
-        // Its processes were lost, and the daemon crashed while it started them again.
-        (SandboxState::Paused, Presence::Paused | Presence::Running) if record.note.is_some() => {
-            log_failure(&id, services.host.stop(&guest(&record)).await);
-            Hold::Stopped
-        }
-        (SandboxState::Paused, Presence::Paused) => Hold::Paused,
-        (SandboxState::Paused, Presence::Running) => {
-            log_failure(&id, driver.pause(&id).await);
-            Hold::Paused
-        }
-        (_, Presence::Paused) => {
-            log_failure(&id, driver.resume(&id).await);
-            Hold::Running
-        }
-        (_, Presence::Running) => Hold::Running,
-        (_, Presence::Stopped | Presence::Absent) => {
-            record = record_loss(services, record).await?;
-            Hold::Stopped
+    let found = match inspected {
+        Ok(presence) => process_state_of(presence),
+        Err(error) => {
+            tracing::error!(%id, %error, "could not inspect a sandbox; keeping the state of its record");
+            record.lifecycle.process_state()
         }
     };
-    if is_known && record.hibernated_at.is_none() {
-        // Of a wake whose end was not seen.
+    // Never a weaker one: a start that a crash has interrupted may not have recorded its isolation on the host yet.
+    let isolation = driver.isolation(&id).await;
+    if let Some(isolation) = isolation.filter(|found| *found > record.config.isolation) {
+        record = record_isolation(services, record, isolation).await?;
+    }
+    let repair = reconcile(record.lifecycle.process_state(), found);
+    log_failure(&id, repair_host(services, &record, repair.host, isolation).await);
+    let record = match repair.record {
+        RecordRepair::Nothing => record,
+        RecordRepair::Lost => record_end(services, record, PROCESSES_LOST).await?,
+        RecordRepair::Hibernated => record_hibernation(services, record).await?,
+        RecordRepair::Woken => record_wake(services, record).await?,
+    };
+    let processes = record.lifecycle.process_state();
+    if is_known && processes != ProcessState::Stored {
+        // Of a wake or of a cold resume whose end was not seen.
         log_failure(&id, driver.discard_memory(&id).await);
     }
-    if hold != Hold::Stopped && !services.host.network().is_plugged(&guest(&record)).await {
+    let has_network = matches!(processes, ProcessState::Running | ProcessState::Frozen);
+    if has_network && !services.host.network().is_plugged(&guest(&record)).await {
         tracing::warn!(%id, "a sandbox has lost its network link: it has no network until it is stopped and started again");
     }
-    let is_hibernated = record.hibernated_at.is_some();
-    start_actor(services, record, hold, Some(work)).await?;
-    Ok(Adopted { hold, is_hibernated })
+    start_actor(services, record, Some(work)).await
 }
 
+/// `remains` is the isolation of the container that the host has of it, or has parts of.
+async fn repair_host(
+    services: &Services,
+    record: &SandboxRecord,
+    repair: HostRepair,
+    remains: Option<Isolation>,
+) -> Result<(), EngineError> {
+    let driver = services.host.driver();
+    match repair {
+        HostRepair::Freeze => Ok(driver.pause(&record.id).await?),
+        HostRepair::Thaw => Ok(driver.resume(&record.id).await?),
+        HostRepair::Stop => services.host.stop(&guest(record)).await,
+        HostRepair::RemoveRemains if remains.is_some() => services.host.stop(&guest(record)).await,
+        // Without remains of a container there is nothing to do: a restart with many hibernated sandboxes is fast.
+        HostRepair::Nothing | HostRepair::RemoveRemains => Ok(()),
+    }
+}
+
+/// Returns where the processes of the sandbox are.
 async fn start_actor(
     services: &Services,
     record: SandboxRecord,
-    hold: Hold,
     recovery: Option<WorkInProgress>,
-) -> Result<(), EngineError> {
-    let mut reservation = services.ledger.adopt(record.config.resources, hold, &record.account);
-    if record.hibernated_at.is_some() {
+) -> Result<ProcessState, EngineError> {
+    let processes = record.lifecycle.process_state();
+    let mut reservation =
+        services.ledger.adopt(record.config.resources, Hold::of(processes), &record.account);
+    if processes == ProcessState::Stored {
         let stored = services.host.driver().disk_use(&record.id).await.map_or(0, |used| used.stored);
         reservation.set_stored_bytes(stored, QuotaCheck::CountOnly)?;
     }
     let slot = services.ledger.adopt_slot(record.slot);
     actor::spawn(&services.actors, ActorInit { record, agent: None, reservation, slot, recovery });
-    Ok(())
+    Ok(processes)
 }
 
-fn presence_by_record(record: &SandboxRecord) -> Presence {
-    match record.state {
-        SandboxState::Paused if record.hibernated_at.is_some() => Presence::Hibernated,
-        SandboxState::Paused => Presence::Paused,
-        _ => Presence::Running,
+fn process_state_of(presence: Presence) -> ProcessState {
+    match presence {
+        Presence::Running => ProcessState::Running,
+        Presence::Paused => ProcessState::Frozen,
+        Presence::Hibernated => ProcessState::Stored,
+        Presence::Stopped | Presence::Absent => ProcessState::Ended,
     }
-}
-
-/// Without remains of a container there is nothing to do: a restart with many hibernated sandboxes is fast.
-async fn adopt_hibernated(
-    services: &Services,
-    record: SandboxRecord,
-    has_remains: bool,
-) -> Result<SandboxRecord, EngineError> {
-    let is_recorded = record.hibernated_at.is_some();
-    if has_remains || !is_recorded {
-        log_failure(&record.id, services.host.stop(&guest(&record)).await);
-    }
-    // With a note, a cold resume was about to discard the stored processes.
-    if is_recorded || record.note.is_some() {
-        return Ok(record);
-    }
-    record_hibernation(services, record).await
 }
 
 /// Finishes or forgets a rollback that a crash has interrupted.
 async fn settle_prepared_disk(services: &Services, record: &SandboxRecord) {
     let driver = services.host.driver();
-    let settled = if record.has_prepared_disk {
+    let settled = if record.lifecycle.has_prepared_disk() {
         driver.adopt_disk(&record.id).await
     } else {
         driver.discard_prepared_disk(&record.id).await
@@ -413,13 +377,7 @@ async fn record_hibernation(
 ) -> Result<SandboxRecord, EngineError> {
     let now = services.stamped_store.now();
     let mut next = before.clone();
-    next.hibernated_at = Some(now);
-    if next.state != SandboxState::Paused {
-        let ended = last_seen_running(&services.host, &next, now).await;
-        next.state = SandboxState::Paused;
-        next.paused_at = Some(ended);
-        next.accounting.paused(ended);
-    }
+    next.lifecycle = before.lifecycle.hibernated(end_of_run(&services.host, &before, now).await, now);
     next.revision += 1;
     let data = json!({ "reason": "recovered" });
     let event = events::of_sandbox(&next, now, EventKind::SandboxHibernated, data);
@@ -432,28 +390,12 @@ async fn record_hibernation(
 async fn record_wake(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
     let now = services.stamped_store.now();
     let mut next = before.clone();
-    next.hibernated_at = None;
-    // Woken after a rollback, it uses the prepared disk, and its processes are not lost, whatever the note says.
-    next.has_prepared_disk = false;
-    next.note = None;
+    // Woken after a rollback, it uses the prepared disk.
+    next.lifecycle = before.lifecycle.paused(now, PausedProcesses::Frozen).with_own_disk();
     next.revision += 1;
     let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
     services.stamped_store.commit(batch).await?;
     Ok(next)
-}
-
-/// Records that the sandbox's processes ended, unless its record says so already.
-async fn record_loss(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
-    // The runtime may have left parts of the container.
-    log_failure(&before.id, services.host.stop(&guest(&before)).await);
-    if is_recorded_as_stopped(&before) {
-        return Ok(before);
-    }
-    record_stopped(services, before, PROCESSES_LOST).await
-}
-
-fn is_recorded_as_stopped(record: &SandboxRecord) -> bool {
-    record.state == SandboxState::Paused && record.note.is_some()
 }
 
 /// Ends processes that use another file than the disk: what they write does not reach it.
@@ -463,8 +405,8 @@ async fn end_on_replaced_disk(
 ) -> Result<SandboxRecord, EngineError> {
     tracing::warn!(id = %before.id, "the disk of a sandbox was replaced while it had processes; they are ended");
     log_failure(&before.id, services.host.stop(&guest(&before)).await);
-    if before.hibernated_at.is_none() {
-        return record_stopped(services, before, DISK_REPLACED).await;
+    if before.lifecycle.process_state() != ProcessState::Stored {
+        return record_end(services, before, DISK_REPLACED).await;
     }
     // The stored processes are those of the new disk.
     let (at, data) = (services.stamped_store.now(), json!({ "message": DISK_REPLACED }));
@@ -473,21 +415,15 @@ async fn end_on_replaced_disk(
 }
 
 /// Records that the sandbox has no processes, and why.
-async fn record_stopped(
+async fn record_end(
     services: &Services,
     before: SandboxRecord,
     note: &str,
 ) -> Result<SandboxRecord, EngineError> {
     let now = services.stamped_store.now();
     let mut next = before.clone();
-    if next.state != SandboxState::Paused {
-        // The running time ends when the sandbox was last known to run, not when the daemon found it.
-        let ended = last_seen_running(&services.host, &next, now).await;
-        next.state = SandboxState::Paused;
-        next.paused_at = Some(ended);
-        next.accounting.paused(ended);
-    }
-    next.note = Some(note.to_owned());
+    let processes = PausedProcesses::Ended { note: note.to_owned() };
+    next.lifecycle = before.lifecycle.paused(end_of_run(&services.host, &before, now).await, processes);
     next.revision += 1;
     let data = json!({ "message": note });
     let event = events::of_sandbox(&next, now, EventKind::SandboxError, data);
@@ -496,8 +432,9 @@ async fn record_stopped(
     Ok(next)
 }
 
-async fn last_seen_running(host: &Host, record: &SandboxRecord, now: TimeMs) -> TimeMs {
-    let started = record.accounting.running_since().unwrap_or(now);
+/// The running time ends when the sandbox was last known to run, not when the daemon found it.
+async fn end_of_run(host: &Host, record: &SandboxRecord, now: TimeMs) -> TimeMs {
+    let Some(started) = record.lifecycle.running_since() else { return now };
     let seen = host.driver().last_seen_running_ms(&record.id).await.unwrap_or_else(|error| {
         tracing::warn!(id = %record.id, %error, "could not find out when a sandbox ended");
         None

@@ -20,7 +20,7 @@ const ADOPTED: &str = "adopted";
 
 impl Worker {
     fn hibernated_at(&self, id: &SandboxId) -> Option<TimeMs> {
-        self.services.registry.find(id)?.status.borrow().record.hibernated_at
+        self.services.registry.find(id)?.status.borrow().record.lifecycle.hibernated_at()
     }
 
     /// Whether the stored copy of a sandbox is that of its present hibernation.
@@ -34,8 +34,8 @@ impl Worker {
     pub(super) fn hibernated(&self) -> Vec<Arc<SandboxRecord>> {
         let mut records = self.services.registry.records();
         records.retain(|record| {
-            record.hibernated_at.is_some()
-                && self.copies.stored_hibernation(&record.id) != record.hibernated_at
+            let hibernated_at = record.lifecycle.hibernated_at();
+            hibernated_at.is_some() && self.copies.stored_hibernation(&record.id) != hibernated_at
         });
         records
     }

@@ -149,7 +149,7 @@ pub fn batch_with_cost(prices: &Prices, before: &SandboxRecord, next: &SandboxRe
 
 /// The cost of the running time between two records; `None` if there is none or if everything is free.
 pub fn cost(prices: &Prices, before: &SandboxRecord, after: &SandboxRecord) -> Option<Value> {
-    let (from_ms, to_ms) = (before.accounting.finished_ms(), after.accounting.finished_ms());
+    let (from_ms, to_ms) = (before.lifecycle.finished_ms(), after.lifecycle.finished_ms());
     if prices.is_free() || to_ms <= from_ms {
         return None;
     }

@@ -34,7 +34,7 @@ impl Status {
     }
 
     pub fn state(&self) -> SandboxState {
-        self.record.state
+        self.record.state()
     }
 }
 

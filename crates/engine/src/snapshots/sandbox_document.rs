@@ -2,7 +2,7 @@
 
 use api::{SandboxConfig, SnapshotId};
 use driver::Disks;
-use rules::{Accounting, Phase, TimeMs};
+use rules::{Lifecycle, Runs, TimeMs};
 use serde::{Deserialize, Serialize};
 use store::{SandboxRecord, SnapshotRecord};
 
@@ -33,10 +33,10 @@ impl SandboxDocument {
             copy: Document::of(copy),
             config: record.config.clone(),
             created_at_ms: record.created_at.0,
-            started_at_ms: record.started_at.map(|at| at.0),
-            paused_at_ms: record.paused_at.map(|at| at.0),
-            hibernated_at_ms: record.hibernated_at?.0,
-            runtime_ms: record.accounting.finished_ms(),
+            started_at_ms: record.lifecycle.started_at().map(|at| at.0),
+            paused_at_ms: record.lifecycle.paused_since().map(|at| at.0),
+            hibernated_at_ms: record.lifecycle.hibernated_at()?.0,
+            runtime_ms: record.lifecycle.finished_ms(),
             lifetime_ms: record.lifetime_ms,
             revision: record.revision,
         })
@@ -63,16 +63,15 @@ impl SandboxDocument {
     /// The record of the sandbox, which goes on here, from that of a new sandbox. Returns how long it was paused, too.
     pub fn continue_as(&self, new: SandboxRecord, now: TimeMs) -> (SandboxRecord, u64) {
         let since = TimeMs(self.paused_at_ms.unwrap_or(self.hibernated_at_ms));
-        let mut accounting = Accounting::restore(self.runtime_ms, Phase::Paused { since });
-        let paused_ms = accounting.resumed(now);
+        let started_at = TimeMs(self.started_at_ms.unwrap_or(self.created_at_ms));
+        let runs = Runs { started_at, finished_ms: self.runtime_ms };
         let record = SandboxRecord {
             created_at: TimeMs(self.created_at_ms),
-            started_at: self.started_at_ms.map(TimeMs),
-            accounting,
+            lifecycle: Lifecycle::Running { since: now, runs },
             lifetime_ms: self.lifetime_ms,
             revision: self.revision.saturating_add(1),
             ..new
         };
-        (record, paused_ms)
+        (record, now.since(since))
     }
 }

@@ -28,7 +28,7 @@ pub struct LimitGuard(AbortHandle);
 impl Deadline {
     /// Kills the command after `left` of running time.
     pub fn start(command: &Command, status: watch::Receiver<Status>, clock: Clock, left: Duration) -> Self {
-        let now_running = status.borrow().record.accounting.running_ms(clock.now());
+        let now_running = status.borrow().record.lifecycle.running_ms(clock.now());
         Self::at(command.killer(), status, clock, now_running.saturating_add(millis(left)))
     }
 
@@ -99,9 +99,9 @@ struct Budget {
 impl Budget {
     /// The time left; `None` while the sandbox is paused.
     fn left(&self, status: &Status) -> Option<Duration> {
-        let accounting = &status.record.accounting;
-        accounting.running_since()?;
-        let now = accounting.running_ms(self.clock.now());
+        let lifecycle = &status.record.lifecycle;
+        lifecycle.running_since()?;
+        let now = lifecycle.running_ms(self.clock.now());
         Some(Duration::from_millis(self.ends_at_running_ms.saturating_sub(now)))
     }
 }

@@ -308,8 +308,8 @@ impl Running {
 
 /// The termination of a sandbox, which kills all its processes.
 pub fn termination(record: &SandboxRecord) -> Option<EndCause> {
-    let reason = record.reason.clone().filter(|_| record.state == SandboxState::Terminated)?;
-    Some(EndCause::Termination { sandbox: record.id.clone(), reason })
+    let (_, reason) = record.lifecycle.end()?;
+    Some(EndCause::Termination { sandbox: record.id.clone(), reason: reason.to_owned() })
 }
 
 /// How bash ended.

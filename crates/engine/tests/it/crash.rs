@@ -84,7 +84,7 @@ fn finishes_before_crash(component: Component, steps: usize, fault: Fault) -> bo
         assert_eq!(harness.network.policies(), records.len(), "after {steps} steps of the {component:?}");
         for record in records {
             let expected =
-                if record.state == SandboxState::Paused { Presence::Paused } else { Presence::Running };
+                if record.state() == SandboxState::Paused { Presence::Paused } else { Presence::Running };
             assert_eq!(traces[&record.id], expected, "after {steps} steps: {record:?}");
             harness.output(&record.id, "echo works").await;
         }

@@ -33,7 +33,7 @@ async fn hibernate(harness: &Harness, id: &SandboxId) -> Result<(), EngineError>
 
 async fn is_hibernated(harness: &Harness, id: &SandboxId) -> bool {
     let status = harness.engine.sandbox("test", id).status().await.unwrap();
-    status.state() == SandboxState::Paused && status.record.hibernated_at.is_some()
+    status.state() == SandboxState::Paused && status.record.lifecycle.hibernated_at().is_some()
 }
 
 fn presence(harness: &Harness, id: &SandboxId) -> Presence {

@@ -22,7 +22,7 @@ fn pending_record(key: &str) -> Option<PendingIdempotencyRecord> {
 }
 
 fn respond(record: &SandboxRecord) -> (u16, Vec<u8>) {
-    (201, format!("{} {} {:?}", record.id, record.state, record.started_at).into_bytes())
+    (201, format!("{} {} {:?}", record.id, record.state(), record.lifecycle.started_at()).into_bytes())
 }
 
 async fn stored_response(harness: &Harness, key: &str) -> Option<IdempotencyRecord> {
@@ -230,7 +230,7 @@ async fn a_list_after_a_create_shows_the_sandbox() {
             assert_eq!(item.state, state);
             assert_eq!(listing.total, listing.items.len() as u64);
         }
-        assert_eq!(sqlite.get(id).await.unwrap().unwrap().state, state);
+        assert_eq!(sqlite.get(id).await.unwrap().unwrap().state(), state);
     };
     let client = async |key: &str| {
         let made = engine.create("test", config(), template(), pending_record(key)).await.unwrap();

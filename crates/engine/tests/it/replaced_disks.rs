@@ -64,7 +64,7 @@ fn a_restored_hibernated_sandbox_stays_hibernated() {
         settle().await;
         assert_eq!((harness.recovered.running, harness.recovered.hibernated), (0, 1));
         assert_eq!(harness.driver.traces()[&id], Presence::Stopped);
-        assert!(harness.store.get(&id).await.unwrap().unwrap().hibernated_at.is_some());
+        assert!(harness.store.get(&id).await.unwrap().unwrap().lifecycle.hibernated_at().is_some());
         assert!(last_error(harness, &id).await.contains("its disk was replaced"));
         harness.assert_clean().await;
     };

@@ -250,7 +250,7 @@ async fn a_hibernated_sandbox_wakes_on_another_host_and_its_own_gives_it_up() {
     assert_eq!((after.created_at, after.lifetime_ms), (before.created_at, before.lifetime_ms));
     assert_eq!(after.config, before.config);
     // The hour that it ran on the other host counts.
-    assert!(after.accounting.running_ms(two.clock.now()) >= HOUR);
+    assert!(after.lifecycle.running_ms(two.clock.now()) >= HOUR);
     assert_eq!(two.kinds(&id).await[0], "sandbox.resumed");
     // It exists once: nobody else gets it, and its former host gives it up.
     let three = place.host("three").await;

@@ -76,9 +76,10 @@ async fn holdings(store: &dyn Store, config: &Config, now: TimeMs) -> Result<Acc
     }
     for sandbox in store.living().await? {
         *occupied.entry(sandbox.account.clone()).or_default() += disk_bytes_in(&config.data_dir, &sandbox.id);
+        let state = sandbox.state();
         let account = accounts.entry(sandbox.account).or_default();
         account.disk_mb += u64::from(sandbox.config.resources.disk_mb);
-        match sandbox.state {
+        match state {
             SandboxState::Paused => account.paused += 1,
             _ => account.running += 1,
         }
@@ -121,7 +122,7 @@ fn table(accounts: &Accounts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rules::{KeyLimits, Scopes};
+    use rules::{KeyLimits, PausedProcesses, Scopes};
     use store::conformance::{record, terminated};
     use store::{MemoryStore, SandboxRecord};
 
@@ -129,18 +130,19 @@ mod tests {
     use crate::config::AccountQuotas;
     use crate::new_key::{NewKey, new_text, register};
 
-    fn of(number: u32, account: &str, state: SandboxState) -> SandboxRecord {
-        SandboxRecord { account: account.to_owned(), state, ..record(number) }
+    fn of(number: u32, account: &str) -> SandboxRecord {
+        SandboxRecord { account: account.to_owned(), ..record(number) }
     }
 
     #[tokio::test]
     async fn accounts_have_their_sandboxes_keys_and_quotas() {
         let store = MemoryStore::new();
-        let running = SandboxState::Running;
-        for sandbox in [of(1, "b", running), of(2, "a", SandboxState::Paused), of(3, "b", running)] {
+        let mut paused = of(2, "a");
+        paused.lifecycle = paused.lifecycle.paused(TimeMs(2_000_000_000_000), PausedProcesses::Frozen);
+        for sandbox in [of(1, "b"), paused, of(3, "b")] {
             store.put(sandbox).await.unwrap();
         }
-        store.put(terminated(&of(4, "c", running), TimeMs(2_000_000_000_000))).await.unwrap();
+        store.put(terminated(&of(4, "c"), TimeMs(2_000_000_000_000))).await.unwrap();
         let key = NewKey {
             account: "d".to_owned(),
             scopes: Scopes::ALL,

@@ -80,7 +80,7 @@ async fn find(store: &dyn Store, asked: &EgressCheckArguments) -> Result<NamedSa
     let is_of_account =
         |record: &SandboxRecord| asked.account.as_ref().is_none_or(|account| record.account == *account);
     if let Ok(id) = asked.sandbox.parse() {
-        let living = store.get(&id).await?.filter(|record| record.state != SandboxState::Terminated);
+        let living = store.get(&id).await?.filter(|record| record.state() != SandboxState::Terminated);
         return Ok(living
             .filter(is_of_account)
             .map_or(NamedSandbox::None, |record| NamedSandbox::One(Box::new(record))));

@@ -23,7 +23,7 @@ pub async fn pass(service: &Service, e2b: &E2b, mut request: Request, id: &Sandb
     if !options.public_ports && !token.is_some_and(|token| token.to_str().is_ok_and(is_token)) {
         return port_forbidden(id);
     }
-    if record.state == api::SandboxState::Paused && !record.config.auto_resume {
+    if record.state() == api::SandboxState::Paused && !record.config.auto_resume {
         return gone(id);
     }
     let mask = options.mask_request_host.as_ref().map(|mask| mask.replace("${PORT}", &port.to_string()));

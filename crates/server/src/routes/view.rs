@@ -14,13 +14,15 @@ use crate::error::ApiError;
 
 /// A sandbox for create and get.
 pub fn sandbox(record: &SandboxRecord) -> SandboxView {
-    let times = times(record.created_at, record.started_at, record.paused_at, record.terminated_at);
+    let lifecycle = &record.lifecycle;
+    let end = lifecycle.end().map(|(at, _)| at);
+    let times = times(record.created_at, lifecycle.started_at(), lifecycle.paused_at(), end);
     let times = Times {
         expires: record.expires_at().map(Timestamp::from),
-        hibernated: record.hibernated_at.map(Timestamp::from),
+        hibernated: lifecycle.hibernated_at().map(Timestamp::from),
         ..times
     };
-    SandboxView::new(record.id.clone(), record.state, record.config.clone(), times)
+    SandboxView::new(record.id.clone(), record.state(), record.config.clone(), times)
 }
 
 /// A sandbox for lists.

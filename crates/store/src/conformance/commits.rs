@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use api::{EgressDefault, EventKind, IngressPolicy, SandboxState};
-use rules::TimeMs;
+use api::{EgressDefault, EventKind, IngressPolicy};
+use rules::{Lifecycle, PausedProcesses, TimeMs};
 use tokio::task::JoinSet;
 
 use super::{PAGE, all_of, event, id, listed, pairs, record, terminated};
@@ -30,27 +30,32 @@ pub(super) async fn a_stored_record_reads_back(store: Fresh) {
 
 pub(super) async fn each_state_and_option_reads_back(store: Fresh) {
     let mut creating = record(1);
-    creating.state = SandboxState::Creating;
-    creating.started_at = None;
-    creating.accounting = rules::Accounting::default();
+    creating.lifecycle = Lifecycle::Creating;
     let mut paused = record(2);
-    paused.state = SandboxState::Paused;
-    paused.accounting.paused(paused.created_at.after(77));
-    paused.paused_at = Some(paused.created_at.after(77));
-    paused.hibernated_at = Some(paused.created_at.after(78));
-    paused.note = Some("processes_lost".to_owned());
+    let at = paused.created_at.after(77);
+    paused.lifecycle = paused.lifecycle.rolled_back(at, stored(at.after(1)));
     paused.slot = u32::MAX;
+    let mut lost = record(4);
+    lost.lifecycle = lost.lifecycle.paused(at, PausedProcesses::Ended { note: "€\n\"\\".to_owned() });
+    let mut frozen = record(5);
+    frozen.lifecycle = frozen.lifecycle.paused(at, PausedProcesses::Frozen);
     let ended = terminated(&record(3), TimeMs(i64::MAX as u64));
-    for record in [&creating, &paused, &ended] {
+    let ended_while_paused = terminated(&SandboxRecord { slot: 6, id: id(6), ..paused.clone() }, at);
+    for record in [&creating, &paused, &ended, &lost, &frozen, &ended_while_paused] {
         store.put(record.clone()).await.unwrap();
         assert_eq!(store.get(&record.id).await.unwrap().as_ref(), Some(record));
     }
-    assert_eq!(store.living().await.unwrap(), [creating, paused.clone()]);
-    let summary = store.list(&all_of("acme"), PAGE).await.unwrap().items.remove(1);
-    assert_eq!((summary.id, summary.state, summary.image), (id(2), paused.state, paused.config.image));
-    assert_eq!((summary.created_at, summary.started_at), (paused.created_at, paused.started_at));
-    assert_eq!((summary.paused_at, summary.terminated_at), (paused.paused_at, None));
+    assert_eq!(store.living().await.unwrap(), [creating, paused.clone(), lost, frozen]);
+    let items = store.list(&all_of("acme"), PAGE).await.unwrap().items;
+    let summary = items.into_iter().find(|item| item.id == paused.id).unwrap();
+    assert_eq!((summary.state, summary.image), (paused.state(), paused.config.image));
+    assert_eq!((summary.created_at, summary.started_at), (paused.created_at, paused.lifecycle.started_at()));
+    assert_eq!((summary.paused_at, summary.terminated_at), (Some(at), None));
     assert_eq!((summary.resources, summary.name), (paused.config.resources, None));
+}
+
+fn stored(at: TimeMs) -> PausedProcesses {
+    PausedProcesses::Stored { at, note: Some("rolled back".to_owned()) }
 }
 
 pub(super) async fn a_newer_revision_replaces_and_an_older_is_refused(store: Fresh) {
@@ -117,10 +122,12 @@ pub(super) async fn writes_of_a_batch_take_effect_in_order(store: Fresh) {
 }
 
 pub(super) async fn bad_records_and_batches_are_refused(store: Fresh) {
-    let ended = terminated(&record(1), TimeMs(9));
+    let mut hibernated = record(1);
+    hibernated.lifecycle = hibernated.lifecycle.paused(TimeMs(9), stored(TimeMs(u64::MAX)));
     for bad in [
-        SandboxRecord { terminated_at: Some(TimeMs(1)), ..record(1) },
-        SandboxRecord { terminated_at: None, ..ended },
+        SandboxRecord { lifecycle: Lifecycle::started(TimeMs(u64::MAX)), ..record(1) },
+        terminated(&record(1), TimeMs(u64::MAX)),
+        hibernated,
         SandboxRecord { created_at: TimeMs(u64::MAX), ..record(1) },
         SandboxRecord { revision: u64::MAX, ..record(1) },
     ] {

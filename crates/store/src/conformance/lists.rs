@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use api::SandboxState;
-use rules::TimeMs;
+use rules::{Lifecycle, PausedProcesses, TimeMs};
 
 use super::{PAGE, all_of, id, listed, pairs, record, terminated};
 use crate::{Batch, Filter, PageRange, SandboxRecord, Store};
@@ -64,9 +64,9 @@ pub(super) async fn every_filter_and_its_total(store: Fresh) {
         let user = (number / 4 % 3).to_string();
         record.config.metadata = pairs(&[("userId", &user), ("team", ["a", "b"][(number % 5 % 2) as usize])]);
         match number / 12 % 4 {
-            0 => record.state = SandboxState::Creating,
+            0 => record.lifecycle = Lifecycle::Creating,
             1 => {}
-            2 => record.state = SandboxState::Paused,
+            2 => record.lifecycle = record.lifecycle.paused(TimeMs(9), PausedProcesses::Frozen),
             _ => record = SandboxRecord { revision: 1, ..terminated(&record, TimeMs(9)) },
         }
         records.push(record);
@@ -100,7 +100,7 @@ pub(super) async fn every_filter_and_its_total(store: Fresh) {
 fn naive_list(records: &[SandboxRecord], filter: &Filter) -> Vec<u32> {
     let mut fitting = Vec::new();
     for (number, record) in (0..).zip(records) {
-        let state = filter.state.is_none_or(|state| record.state == state);
+        let state = filter.state.is_none_or(|state| record.state() == state);
         let image = filter.image.as_ref().is_none_or(|image| record.config.image == *image);
         let metadata =
             filter.metadata.iter().all(|pair| record.config.metadata.iter().any(|own| own == pair));

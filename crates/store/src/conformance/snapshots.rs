@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{Isolation, Resources};
-use rules::TimeMs;
+use rules::{PausedProcesses, TimeMs};
 
 use super::record;
 use crate::{Batch, SnapshotRecord, Store, StoreError};
@@ -54,7 +54,7 @@ pub async fn a_batch_with_a_snapshot_is_all_or_nothing(store: Arc<dyn Store>) {
     assert_eq!(store.snapshots().await, Ok(Vec::new()));
     let mut prepared = record(1);
     prepared.revision += 1;
-    prepared.has_prepared_disk = true;
+    prepared.lifecycle = prepared.lifecycle.rolled_back(TimeMs(9), PausedProcesses::Frozen);
     assert!(store.put(prepared.clone()).await.is_ok());
     assert_eq!(store.get(&prepared.id).await, Ok(Some(prepared)));
 }

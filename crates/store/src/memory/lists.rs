@@ -4,21 +4,22 @@ use crate::{Filter, SandboxRecord, SandboxSummary};
 
 pub(super) fn matches(filter: &Filter, record: &SandboxRecord) -> bool {
     record.account == filter.account
-        && filter.state.is_none_or(|state| state == record.state)
+        && filter.state.is_none_or(|state| state == record.state())
         && filter.image.as_ref().is_none_or(|image| *image == record.config.image)
         && filter.metadata.iter().all(|(key, value)| record.config.metadata.get(key) == Some(value))
 }
 
 pub(super) fn summary(record: &SandboxRecord) -> SandboxSummary {
+    let terminated_at = record.lifecycle.end().map(|(at, _)| at);
     SandboxSummary {
         id: record.id.clone(),
-        state: record.state,
+        state: record.state(),
         image: record.config.image.clone(),
         resources: record.config.resources,
         created_at: record.created_at,
-        started_at: record.started_at,
-        paused_at: record.paused_at,
-        terminated_at: record.terminated_at,
-        name: record.terminated_at.and_then(|_| record.config.name().map(str::to_owned)),
+        started_at: record.lifecycle.started_at(),
+        paused_at: record.lifecycle.paused_at(),
+        terminated_at,
+        name: terminated_at.and_then(|_| record.config.name().map(str::to_owned)),
     }
 }

@@ -209,7 +209,7 @@ impl Tables {
         if let Some((_, stored)) = stored.filter(|(_, stored)| *stored >= record.revision) {
             return Err(StoreError::Stale { id, stored, offered: record.revision });
         }
-        let living = |record: &SandboxRecord| record.state != SandboxState::Terminated;
+        let living = |record: &SandboxRecord| record.state() != SandboxState::Terminated;
         let mut others = self.sandboxes.values().map(|(_, other)| other).filter(|other| other.id != id);
         if living(&record) && others.any(|other| living(other) && other.slot == record.slot) {
             return Err(StoreError::SlotTaken { id, slot: record.slot });

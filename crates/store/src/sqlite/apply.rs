@@ -105,7 +105,9 @@ fn find(connection: &Connection, id: &SandboxId) -> SqliteResult<Option<(Stored,
 }
 
 fn insert(connection: &Connection, record: &SandboxRecord, config: &str) -> SqliteResult<()> {
-    let sql = format!("INSERT INTO sandboxes ({}) VALUES ({})", rows::COLUMNS, rows::PLACEHOLDERS);
+    let (columns, placeholders) = (rows::COLUMNS, rows::PLACEHOLDERS);
+    let (unused, values) = (rows::UNUSED_COLUMNS, rows::UNUSED_VALUES);
+    let sql = format!("INSERT INTO sandboxes ({columns}, {unused}) VALUES ({placeholders}, {values})");
     write_row(connection, &sql, record, config)
 }
 
@@ -115,36 +117,29 @@ fn update(connection: &Connection, record: &SandboxRecord, config: &str) -> Sqli
 }
 
 fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config: &str) -> SqliteResult<()> {
-    let (phase, since) = rows::phase(record.accounting.phase())?;
-    let resources = record.config.resources;
+    let (resources, lifecycle) = (record.config.resources, &record.lifecycle);
     let time = rows::optional_time;
     let values = params![
         record.id.as_str(),
         record.account,
-        record.state.to_string(),
+        record.state().to_string(),
         record.config.image,
         resources.cpu,
         resources.memory_mb,
         resources.disk_mb,
         record.slot,
         rows::integer(record.created_at.0)?,
-        time(record.started_at)?,
-        time(record.paused_at)?,
-        time(record.terminated_at)?,
+        time(lifecycle.started_at())?,
+        time(lifecycle.paused_at())?,
+        time(lifecycle.end().map(|(at, _)| at))?,
         rows::integer(record.revision)?,
-        rows::integer(record.accounting.finished_ms())?,
-        phase,
-        since,
-        record.reason,
-        record.note,
         record.image_digest,
         rows::texts_column(&record.layers)?,
         rows::texts_column(&record.image_env)?,
         config,
         rows::ports_column(&record.ports),
         rows::integer(record.lifetime_ms)?,
-        record.has_prepared_disk,
-        time(record.hibernated_at)?,
+        rows::lifecycle_text(lifecycle)?,
     ];
     match connection.prepare_cached(sql)?.execute(values) {
         Ok(_) => Ok(()),

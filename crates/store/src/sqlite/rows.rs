@@ -1,7 +1,7 @@
 //! Converts records to rows and back. A row that this program cannot have written is reported as damage.
 
 use api::{PortVisibility, Resources, SandboxConfig, SandboxId, SandboxState};
-use rules::{Accounting, Phase, TimeMs};
+use rules::{Lifecycle, TimeMs};
 use rusqlite::Row;
 use serde_json::{Value, json};
 
@@ -10,8 +10,12 @@ use crate::{Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
 
 /// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
 pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
-    paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports, lifetime_ms, has_prepared_disk, hibernated_at";
-pub(super) const PLACEHOLDERS: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26";
+    paused_at, terminated_at, revision, image_digest, layers, image_env, config, ports, lifetime_ms, lifecycle";
+pub(super) const PLACEHOLDERS: &str =
+    "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20";
+/// Columns that only earlier versions use, and that have no default: a new row has values without a meaning.
+pub(super) const UNUSED_COLUMNS: &str = "ran_ms, phase";
+pub(super) const UNUSED_VALUES: &str = "0, 'not_started'";
 /// The name is a tag of the owner (`api::NAME_KEY`). Those of other sandboxes are in memory, and to read one parses a configuration.
 pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at, \
     CASE WHEN terminated_at IS NOT NULL THEN json_extract(config, '$.metadata.\"sandboxd.name\"') END";
@@ -37,33 +41,26 @@ impl From<NewEvent> for EventRow {
 }
 
 pub(super) fn record(row: &Row<'_>) -> SqliteResult<SandboxRecord> {
-    let layers: String = row.get(19)?;
-    let image_env: String = row.get(20)?;
-    let config: String = row.get(21)?;
-    let ports: String = row.get(22)?;
-    let lifetime_ms: Option<i64> = row.get(23)?;
+    let layers: String = row.get(14)?;
+    let image_env: String = row.get(15)?;
+    let config: String = row.get(16)?;
+    let ports: String = row.get(17)?;
+    let lifetime_ms: Option<i64> = row.get(18)?;
+    let lifecycle: String = row.get(19)?;
     let config = parse_config(&config)?;
     Ok(SandboxRecord {
         id: id(row)?,
         account: row.get(1)?,
-        state: state(row)?,
+        lifecycle: parse_lifecycle(&lifecycle)?,
         lifetime_ms: lifetime_ms.map_or(Ok(config.timeout_ms), unsigned)?,
         config,
         slot: row.get(7)?,
-        image_digest: row.get(18)?,
+        image_digest: row.get(13)?,
         layers: texts(&layers)?,
         image_env: texts(&image_env)?,
         created_at: time(row, 8)?,
-        started_at: nullable_time(row, 9)?,
-        paused_at: nullable_time(row, 10)?,
-        terminated_at: nullable_time(row, 11)?,
-        reason: row.get(16)?,
-        accounting: accounting(row)?,
         revision: unsigned(row.get(12)?)?,
-        note: row.get(17)?,
         ports: parse_ports(&ports)?,
-        has_prepared_disk: row.get(24)?,
-        hibernated_at: nullable_time(row, 25)?,
     })
 }
 
@@ -109,30 +106,6 @@ fn state(row: &Row<'_>) -> SqliteResult<SandboxState> {
     known.ok_or_else(|| SqliteError::content("state of a sandbox", text))
 }
 
-fn accounting(row: &Row<'_>) -> SqliteResult<Accounting> {
-    let name: String = row.get(14)?;
-    let since = nullable_time(row, 15)?;
-    let phase = match (name.as_str(), since) {
-        ("not_started", None) => Phase::NotStarted,
-        ("running", Some(since)) => Phase::Running { since },
-        ("paused", Some(since)) => Phase::Paused { since },
-        ("ended", None) => Phase::Ended,
-        (other, since) => {
-            return Err(SqliteError::content("phase of a sandbox", format!("{other} since {since:?}")));
-        }
-    };
-    Ok(Accounting::restore(unsigned(row.get(13)?)?, phase))
-}
-
-pub(super) fn phase(phase: Phase) -> SqliteResult<(&'static str, Option<i64>)> {
-    Ok(match phase {
-        Phase::NotStarted => ("not_started", None),
-        Phase::Running { since } => ("running", Some(integer(since.0)?)),
-        Phase::Paused { since } => ("paused", Some(integer(since.0)?)),
-        Phase::Ended => ("ended", None),
-    })
-}
-
 pub(super) fn time(row: &Row<'_>, column: usize) -> SqliteResult<TimeMs> {
     Ok(TimeMs(unsigned(row.get(column)?)?))
 }
@@ -165,6 +138,14 @@ pub(super) fn texts(column: &str) -> SqliteResult<Vec<String>> {
 
 pub(super) fn texts_column(texts: &[String]) -> SqliteResult<String> {
     serde_json::to_string(texts).map_err(|error| SqliteError::content("list of texts to be stored", error))
+}
+
+pub(super) fn lifecycle_text(lifecycle: &Lifecycle) -> SqliteResult<String> {
+    serde_json::to_string(lifecycle).map_err(|error| SqliteError::content("lifecycle to be stored", error))
+}
+
+fn parse_lifecycle(text: &str) -> SqliteResult<Lifecycle> {
+    serde_json::from_str(text).map_err(|error| SqliteError::content("lifecycle of a sandbox", error))
 }
 
 pub(super) fn parse_config(text: &str) -> SqliteResult<SandboxConfig> {

@@ -159,7 +159,7 @@ async fn invalid_rows_are_reported_as_damage() {
         ("config", "'{'"),
         ("layers", "'x'"),
         ("created_at", "-1"),
-        ("phase_since", "NULL"),
+        ("lifecycle", "'{}'"),
         ("slot", "-7"),
     ] {
         let (_directory, path) = database();

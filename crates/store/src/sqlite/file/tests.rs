@@ -296,3 +296,119 @@ async fn keys_of_version_14_stay_valid() {
     }
     store.close().await;
 }
+
+/// The columns of a sandbox in version 15, as its daemon names them in each write.
+const COLUMNS_OF_VERSION_15: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
+    paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports, \
+    lifetime_ms, has_prepared_disk, hibernated_at";
+
+/// The values of a row of version 15, which was created at 1000 and started at 1030. `times` are `paused_at` and `terminated_at`, `run` is
+/// from `ran_ms` to `phase_since`, `texts` are `reason` and `note`, `disk` is from `has_prepared_disk`.
+fn row_of_version_15(number: u32, state: &str, [times, run, texts, disk]: [&str; 4]) -> String {
+    let config = r#"{"image":"node:22","resources":{"cpu":2,"memoryMb":4096,"diskMb":10240},"env":{},"workdir":"/w",
+        "timeoutMs":300000,"idleTimeoutMs":0,"metadata":{},"network":{"egress":{"allow":[],"default":"allow"}}}"#;
+    format!(
+        "('sb_{number:010}', 'acme', '{state}', 'node:22', 2, 4096, 10240, {number}, 1000, 1030, {times}, 1, {run}, {texts}, \
+         'sha256:1', '[]', '[]', '{config}', '[]', 300000, {disk})"
+    )
+}
+
+const LOST: &str = "its processes ended unexpectedly; its disk is unchanged";
+const ROLLED_BACK: &str = "rolled back to snap_a; it has the processes of then";
+
+/// A row of each kind that a daemon of version 15 writes, and the lifecycle that it becomes.
+fn lifecycles_of_version_15() -> Vec<(String, rules::Lifecycle)> {
+    use rules::{Lifecycle, NextDisk, PausedProcesses, Runs, TimeMs};
+
+    let runs = |finished_ms| Runs { started_at: TimeMs(1030), finished_ms };
+    let paused = |processes, next_disk| Lifecycle::Paused {
+        since: TimeMs(2000),
+        runs: runs(970),
+        processes,
+        next_disk,
+    };
+    let ended = |paused_since| Lifecycle::Terminated {
+        at: TimeMs(2500),
+        reason: "deleted".to_owned(),
+        paused_since,
+        runs: Some(runs(970)),
+    };
+    let lost = PausedProcesses::Ended { note: LOST.to_owned() };
+    let stored =
+        |note: Option<&str>| PausedProcesses::Stored { at: TimeMs(2100), note: note.map(str::to_owned) };
+    let (alive, at_2000) = ("NULL, NULL", "2000, NULL");
+    let (run, pause, end) = ("970, 'running', 2200", "970, 'paused', 2000", "970, 'ended', NULL");
+    let (none, lost_note) = ("NULL, NULL", format!("NULL, '{LOST}'"));
+    let rolled_back = format!("NULL, '{ROLLED_BACK}'");
+    let rows = [
+        ("running", [alive, "0, 'running', 1030", none, "0, NULL"], Lifecycle::started(TimeMs(1030))),
+        (
+            "running",
+            [alive, run, none, "0, NULL"],
+            Lifecycle::Running { since: TimeMs(2200), runs: runs(970) },
+        ),
+        ("paused", [at_2000, pause, none, "0, NULL"], paused(PausedProcesses::Frozen, NextDisk::Own)),
+        ("paused", [at_2000, pause, none, "0, 2100"], paused(stored(None), NextDisk::Own)),
+        ("paused", [at_2000, pause, &lost_note, "0, NULL"], paused(lost.clone(), NextDisk::Own)),
+        ("paused", [at_2000, pause, &lost_note, "1, NULL"], paused(lost, NextDisk::Prepared)),
+        (
+            "paused",
+            [at_2000, pause, &rolled_back, "1, 2100"],
+            paused(stored(Some(ROLLED_BACK)), NextDisk::Prepared),
+        ),
+        ("terminated", ["NULL, 2500", end, "'deleted', NULL", "0, NULL"], ended(None)),
+        ("terminated", ["2000, 2500", end, "'deleted', NULL", "0, NULL"], ended(Some(TimeMs(2000)))),
+    ];
+    let numbered = (1..).zip(rows);
+    numbered
+        .map(|(number, (state, values, lifecycle))| (row_of_version_15(number, state, values), lifecycle))
+        .collect()
+}
+
+/// Records of version 15 have their lifecycle in seven columns. The migration converts them, and those that a daemon of that version
+/// still writes are converted, too.
+#[tokio::test]
+async fn records_of_version_15_get_their_lifecycle() {
+    use crate::conformance::record;
+    use crate::{SqliteStore, Store};
+
+    let (_directory, path) = database();
+    create(&path).unwrap();
+    let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    set_up(&connection).unwrap();
+    migrate(&mut connection, &path, &MIGRATIONS[..15]).unwrap();
+    let rows = lifecycles_of_version_15();
+    let (earlier, later) = rows.split_at(5);
+    let insert = |connection: &Connection, row: &str| {
+        connection
+            .execute_batch(&format!("INSERT INTO sandboxes ({COLUMNS_OF_VERSION_15}) VALUES {row}"))
+            .unwrap();
+    };
+    for (row, _) in earlier {
+        insert(&connection, row);
+    }
+    let store = SqliteStore::open(&path).unwrap();
+    // A daemon of that version still writes.
+    for (row, _) in later {
+        insert(&connection, row);
+    }
+    for (number, (_, lifecycle)) in (1..).zip(&rows) {
+        let found = store.get(&crate::conformance::id(number)).await.unwrap().unwrap();
+        assert_eq!((&found.lifecycle, found.lifetime_ms), (lifecycle, 300_000), "{number}");
+    }
+    // The daemon changes the first one into each of them.
+    for (values, lifecycle) in &rows {
+        let values = values.replacen(&values[1..16], "'sb_0000000001'", 1);
+        // The last value of a column counts: the slot of another one is taken.
+        let update =
+            format!("UPDATE sandboxes SET ({COLUMNS_OF_VERSION_15}) = {values}, slot = 99 WHERE row = 1");
+        connection.execute_batch(&update).unwrap();
+        let found = store.get(&crate::conformance::id(1)).await.unwrap().unwrap();
+        assert_eq!(found.lifecycle, *lifecycle);
+    }
+    // What this version writes stays as it is.
+    let new = crate::SandboxRecord { revision: 2, slot: 99, ..record(1) };
+    store.put(new.clone()).await.unwrap();
+    assert_eq!(store.get(&new.id).await.unwrap(), Some(new));
+    store.close().await;
+}
