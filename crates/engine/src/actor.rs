@@ -2,54 +2,78 @@
 //!
 //! ```text
 //!               pause / idle                         processes ended
-//!   Running ----------------> Frozen      Running, Frozen ----------------> Stopped
-//!      ^ <------------------------+                                            |
-//!      |         resume                                                        |
-//!      +-----------------------------------------------------------------------+
+//!   Running ----------------> Frozen      Running, Frozen ----------------> Ended
+//!      ^ <------------------------+                                           |
+//!      |         resume                                                       |
+//!      +----------------------------------------------------------------------+
 //!                      resume: started again on its disk
-//!   Running, Frozen -- hibernate --> Hibernated -- resume: continued --> Running
-//!   Running -- pause without processes --> Stopped
-//!   Frozen, Hibernated -- cold resume: started again on its disk --> Running
+//!   Running, Frozen -- hibernate --> Stored -- resume: continued --> Running
+//!   Running -- pause without processes --> Ended
+//!   Frozen, Stored -- cold resume: started again on its disk --> Running
 //!   any ---- terminate, end of the lifetime or the retention ----> the actor ends
 //! ```
 //!
-//! Clients see `Frozen`, `Hibernated` and `Stopped` as `paused`. Each operation acts on the host, commits the record, publishes it
-//! and replies, in this order. If the commit fails, the effect on the host is undone and the caller gets the error. A termination commits
-//! first: after a crash the recovery finds no record and removes the sandbox.
+//! These are the states of its processes (`processes`); the record has the lifecycle, in which they are running or `paused`. Each
+//! operation acts on the host, commits the record with the next lifecycle, publishes it and replies, in this order. If the commit fails,
+//! the effect on the host is undone and the caller gets the error. A termination commits first: after a crash the recovery finds no
+//! record and removes the sandbox.
 //!
-//! This file has the actor's state, its loop and the changes of its settings. `lifecycle` has pause, resume, terminate and the
-//! loss of processes, `hibernation` stores and continues them, `stop` ends them and keeps the disk, `snapshot` and `rollback` copy
-//! and replace the disk, `admission` lets callers work inside. `ports` and `network_policy` compute the next record, and `timeouts`
-//! knows when an idle or expired sandbox is due.
+//! This file has the actor's state and its loop. Each verb is a function over the actor, in a file of its own: `admit` lets callers work
+//! inside; `pause`, `stop`, `hibernate`, `resume` and `terminate` change the state; `capture` and `rollback` copy and replace the disk;
+//! `network_policy`, `ports` and `timeouts` change the settings; `due` runs what happens by itself, and `loss` what happens unexpectedly.
+//! They share `end`, `wake`, `stored_processes` and `prepared_disk`.
 
-mod admission;
-mod hibernation;
-mod lifecycle;
+mod admit;
+mod capture;
+mod due;
+mod end;
+mod hibernate;
+mod loss;
 mod network_policy;
+mod pause;
 mod ports;
+mod prepared_disk;
+mod processes;
+mod resume;
 mod rollback;
-mod snapshot;
 mod stop;
+mod stored_processes;
+mod terminate;
 mod timeouts;
 pub mod timer;
+mod wake;
+mod workload;
 
-use hibernation::MEMORY_PRESSURE;
-pub use lifecycle::{DISK_PRESSURE, ON_REQUEST, PROCESSES_LOST};
+pub use loss::PROCESSES_LOST;
+pub use pause::{DISK_PRESSURE, ON_REQUEST};
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use api::{EventKind, RunId, SandboxId, SandboxState};
+use api::{EventKind, SandboxId, SandboxState};
 use driver::{Limits, SandboxSpec};
-use rules::{ExposeRequest, NetworkChange, Operation, Prices, TimeMs, Watch, decide};
+use rules::{Lifecycle, Operation, Prices, RepeatableWork, TimeMs};
 use serde_json::Value;
-use store::{Batch, ExposedPort, NewEvent, SandboxRecord, StoreError};
+use store::{Batch, NewEvent, SandboxRecord, StoreError};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use self::admission::Workload;
-use self::network_policy::PolicyEnforcement;
-use self::timeouts::Timeouts;
+use self::admit::{admit, release};
+use self::capture::capture;
+use self::due::{arm_timeout, run_due_timeout};
+use self::hibernate::{MEMORY_PRESSURE, free_memory, hibernate};
+use self::loss::link_lost;
+use self::network_policy::{PolicyEnforcement, change_network, restore_policy};
+use self::pause::pause;
+use self::ports::{close_port, expose_port};
+use self::processes::LinkedProcesses;
+use self::resume::{DISCARDED, resume, resume_cold};
+use self::rollback::rollback;
+use self::stop::stop;
+use self::terminate::terminate;
+use self::timeouts::{Timeouts, change_timeout};
+use self::workload::Workload;
 use crate::actor::timer::Timer;
 use crate::capacity::ledger::{Ledger, QuotaCheck, Reservation, RetainedBytes, SlotLease};
 use crate::capacity::provision::Provisioner;
@@ -63,7 +87,7 @@ use crate::record::interruptions::{Affected, Interruptions, WorkInProgress};
 use crate::record::stamped_store::StampedStore;
 use crate::record::status::{ProcessLoss, Status};
 use crate::registry::SandboxRegistry;
-use crate::registry::mailbox::{ActorHandle, ActorRequest, MAILBOX, Processes, TimeoutChange, WorkKind};
+use crate::registry::mailbox::{ActorHandle, ActorRequest, MAILBOX, Processes, WorkKind};
 use crate::snapshots::SnapshotRegistry;
 use crate::tasks::Tasks;
 
@@ -104,22 +128,12 @@ pub struct ActorInit {
     pub recovery: Option<WorkInProgress>,
 }
 
-/// The state of the sandbox's processes.
-enum ProcessState {
-    /// Without an agent the link is broken; the next request opens another one.
-    Running(Option<Agent>),
-    Frozen(Option<Agent>),
-    /// They are stored on the disk.
-    Hibernated,
-    /// The sandbox has no processes.
-    Stopped,
-}
-
+/// A sandbox. The verbs change it.
 struct Actor {
     context: Arc<ActorContext>,
     record: Arc<SandboxRecord>,
     spec: SandboxSpec,
-    processes: ProcessState,
+    processes: LinkedProcesses,
     reservation: Reservation,
     /// Released when the sandbox is removed completely.
     slot: Option<SlotLease>,
@@ -144,15 +158,9 @@ pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
     let status = Status::new(record);
     let (publisher, watcher) = watch::channel(status.clone());
     let record = Arc::clone(&status.record);
-    let processes = match record.lifecycle.process_state() {
-        rules::ProcessState::Running => ProcessState::Running(agent),
-        rules::ProcessState::Frozen => ProcessState::Frozen(agent),
-        rules::ProcessState::Stored => ProcessState::Hibernated,
-        rules::ProcessState::Ended => ProcessState::Stopped,
-    };
     let actor = Actor {
         spec: spec_of(&record),
-        processes,
+        processes: LinkedProcesses::of(&record.lifecycle, agent),
         workload: Workload::new(&context.limits, Arc::clone(&context.counters), released),
         executions: context.detached.of(&record.id),
         timeouts: Timeouts::new(context.timer.clone(), record.id.clone(), context.stamped_store.now()),
@@ -196,37 +204,37 @@ impl Actor {
     ) {
         let timeout_reached = self.timeouts.reached();
         let stopping = self.context.tasks.stopping().clone();
-        if matches!(self.processes, ProcessState::Running(None)) {
+        if matches!(self.processes, LinkedProcesses::Running(None)) {
             // A recovered sandbox is connected by its own actor, so that an agent that does not answer delays no other.
-            self.link_lost().await;
+            link_lost(&mut self).await;
         }
         if let Some(recovery) = recovery {
             recovery.end().await;
         }
         let (status, workload) = (&self.status, &mut self.workload);
         self.executions.adopt_recovered(status, |kind| workload.adopt(kind));
-        self.arm_timeout();
+        arm_timeout(&mut self);
         loop {
             self.publish_agent();
-            let mut link_end = self.link_end();
+            let mut link_end = self.processes.link().map(Agent::ended);
             let flow = tokio::select! {
                 // In this order: returned permits make room for requests, and requests do not delay a timeout.
                 biased;
                 Some(work) = released_permits.recv() => {
-                    self.release(work).await;
+                    release(&mut self, work).await;
                     ControlFlow::Continue(())
                 }
                 () = link_ended(&mut link_end) => {
-                    self.link_lost().await;
+                    link_lost(&mut self).await;
                     ControlFlow::Continue(())
                 }
-                () = timeout_reached.notified() => self.run_due_timeout().await,
+                () = timeout_reached.notified() => run_due_timeout(&mut self).await,
                 request = mailbox.recv() => match request {
                     Some(request) => self.serve(request).await,
                     None => break,
                 },
                 () = tokio::time::sleep(network_policy::RETRY), if self.policy.is_pending() => {
-                    self.restore_policy().await;
+                    restore_policy(&mut self).await;
                     ControlFlow::Continue(())
                 }
                 // The engine stops. The sandbox keeps running.
@@ -235,7 +243,7 @@ impl Actor {
             if flow.is_break() {
                 break;
             }
-            self.arm_timeout();
+            arm_timeout(&mut self);
         }
         // Detached executions drop their clones of the link.
         let is_terminated = self.record.state() == SandboxState::Terminated;
@@ -252,7 +260,7 @@ impl Actor {
     }
 
     /// Begins work that may have ended earlier daemons.
-    async fn begin_work(&self, kind: rules::RepeatableWork) -> Result<WorkInProgress, EngineError> {
+    async fn begin_work(&self, kind: RepeatableWork) -> Result<WorkInProgress, EngineError> {
         let affected = Affected { account: &self.record.account, sandbox: self.id() };
         self.context.interruptions.begin(kind, self.id().as_str(), Some(affected)).await
     }
@@ -265,27 +273,27 @@ impl Actor {
             ActorRequest::Enter { operation, reply } => {
                 let is_command = matches!(operation, Operation::Execute { .. });
                 let work = if is_command { WorkKind::Command } else { WorkKind::Traffic };
-                self.admit(work, operation, reply).await;
+                admit(self, work, operation, reply).await;
             }
             ActorRequest::Detach { auto_resume, is_terminal, reply } => {
                 let work = WorkKind::of_detached(is_terminal);
-                self.admit(work, Operation::Execute { auto_resume }, reply).await;
+                admit(self, work, Operation::Execute { auto_resume }, reply).await;
             }
             ActorRequest::Pause { reason, processes, reply } => {
                 let result = match processes {
-                    Processes::Kept => self.pause(reason).await,
-                    Processes::Stored => self.hibernate(reason, QuotaCheck::Enforced).await,
-                    Processes::Ended => self.stop(reason).await,
+                    Processes::Kept => pause(self, reason).await,
+                    Processes::Stored => hibernate(self, reason, QuotaCheck::Enforced).await,
+                    Processes::Ended => stop(self, reason).await,
                 };
                 let _ = reply.send(result);
             }
             ActorRequest::FreeMemory { reply } => {
-                let _ = reply.send(self.free_memory(MEMORY_PRESSURE).await);
+                let _ = reply.send(free_memory(self, MEMORY_PRESSURE).await);
             }
             ActorRequest::Resume { processes, reply } => {
                 let result = match processes {
-                    Processes::Kept | Processes::Stored => self.resume().await,
-                    Processes::Ended => self.restart(stop::DISCARDED).await,
+                    Processes::Kept | Processes::Stored => resume(self).await,
+                    Processes::Ended => resume_cold(self, DISCARDED).await,
                 };
                 if let Err(error) = &result {
                     error.count_refusal(&self.context.counters);
@@ -293,32 +301,27 @@ impl Actor {
                 let _ = reply.send(result);
             }
             ActorRequest::Network { change, reply } => {
-                let result = self.change_network(change).await;
-                let _ = reply.send(result);
+                let _ = reply.send(change_network(self, change).await);
             }
             ActorRequest::Timeout { change, reply } => {
-                let result = self.change_timeout(change).await;
-                let _ = reply.send(result);
+                let _ = reply.send(change_timeout(self, change).await);
             }
             ActorRequest::Expose { request, run, reply } => {
-                let result = self.expose_port(request, run).await;
-                let _ = reply.send(result);
+                let _ = reply.send(expose_port(self, request, run).await);
             }
             ActorRequest::ClosePort { port, run, reply } => {
-                let result = self.close_port(port, run).await;
-                let _ = reply.send(result);
+                let _ = reply.send(close_port(self, port, run).await);
             }
             ActorRequest::Capture { copy, snapshot, scope, reply } => {
-                let result = self.capture(copy, &snapshot, scope).await;
-                let _ = reply.send(result);
+                let _ = reply.send(capture(self, copy, &snapshot, scope).await);
             }
             ActorRequest::Rollback { snapshot, hold, reply } => {
-                let result = self.rollback(&snapshot).await;
+                let result = rollback(self, &snapshot).await;
                 drop(hold);
                 let _ = reply.send(result);
             }
             ActorRequest::Terminate { reason, reply } => {
-                let result = self.terminate(&reason).await;
+                let result = terminate(self, &reason).await;
                 let is_terminated = result.is_ok();
                 let _ = reply.send(result);
                 if is_terminated {
@@ -329,87 +332,14 @@ impl Actor {
         ControlFlow::Continue(())
     }
 
-    async fn change_network(&mut self, change: NetworkChange) -> Result<Status, EngineError> {
-        decide(self.record.state(), Operation::Network)?;
-        let before = &self.record.config.network;
-        let policy = change.of(before);
-        if policy == *before {
-            return Ok(self.status.borrow().clone());
-        }
-        let is_other_egress = policy.egress != before.egress;
-        if is_other_egress && self.has_network() {
-            self.policy.replace(&self.context.host, &self.record, &policy.egress).await?;
-        }
-        let now = self.context.stamped_store.now();
-        let (next, events) = network_policy::changed(&self.record, policy, now);
-        if let Err(error) = self.commit_events(next, events, now).await {
-            if is_other_egress {
-                self.restore_policy().await;
-            }
-            return Err(error.into());
-        }
-        if is_other_egress {
-            self.policy.settle();
-        }
-        Ok(self.status.borrow().clone())
+    /// Opens a link to the agent. Detached executions continue.
+    async fn connect(&self, timeout: Duration) -> Result<Agent, EngineError> {
+        self.context.host.connect(self.id(), &self.executions.running_ops(), timeout).await
     }
 
-    async fn change_timeout(&mut self, change: TimeoutChange) -> Result<Status, EngineError> {
-        decide(self.record.state(), Operation::Timeout)?;
-        let now = self.context.stamped_store.now();
-        if let Some((next, event)) = timeouts::changed(&self.record, change, now) {
-            self.commit_events(next, vec![event], now).await?;
-        }
-        Ok(self.status.borrow().clone())
-    }
-
-    async fn restore_policy(&mut self) {
-        if self.has_network() {
-            self.policy.restore(&self.context.host, &self.record).await;
-        } else {
-            self.policy.settle();
-        }
-    }
-
-    /// Whether the sandbox is connected to the network: it has processes.
-    fn has_network(&self) -> bool {
-        !matches!(self.processes, ProcessState::Stopped | ProcessState::Hibernated)
-    }
-
-    async fn expose_port(
-        &mut self,
-        request: ExposeRequest,
-        run: Option<RunId>,
-    ) -> Result<ExposedPort, EngineError> {
-        decide(self.record.state(), Operation::Network)?;
-        let now = self.context.stamped_store.now();
-        let (next, exposed, event) = ports::expose(&self.record, request, run, now)?;
-        self.commit_events(next, vec![event], now).await?;
-        Ok(exposed)
-    }
-
-    async fn close_port(&mut self, port: u16, run: Option<RunId>) -> Result<TimeMs, EngineError> {
-        decide(self.record.state(), Operation::Network)?;
-        let now = self.context.stamped_store.now();
-        let (next, event) = ports::close(&self.record, port, run, now)?;
-        self.commit_events(next, vec![event], now).await?;
-        Ok(now)
-    }
-
-    /// What the deadlines depend on, and the time.
-    fn watch<'a>(&self, record: &'a SandboxRecord) -> (Watch<'a>, TimeMs) {
-        let retention_ms = self.context.limits.paused_retention_ms;
-        let hibernate_after_ms = self.context.limits.hibernate_after_ms;
-        let may_free = hibernate_after_ms > 0 && self.can_free_memory();
-        let hibernate_after_ms = may_free.then_some(hibernate_after_ms);
-        let watch = self.timeouts.watch(record, &self.workload, retention_ms, hibernate_after_ms);
-        (watch, self.context.stamped_store.now())
-    }
-
-    fn arm_timeout(&mut self) {
-        let record = Arc::clone(&self.record);
-        let (watch, now) = self.watch(&record);
-        self.timeouts.arm(&watch, now);
+    /// The record with another lifecycle, to be committed.
+    fn next_record(&self, lifecycle: Lifecycle) -> SandboxRecord {
+        SandboxRecord { lifecycle, ..(*self.record).clone() }
     }
 
     /// Commits and publishes the next record, with an event about the change and one about the cost of running time.
@@ -445,23 +375,13 @@ impl Actor {
     /// Publishes the link to the agent to the detached executions.
     fn publish_agent(&self) {
         self.executions.set_agent(match &self.processes {
-            ProcessState::Running(Some(agent)) => AgentAvailability::Linked(agent.clone()),
+            LinkedProcesses::Running(Some(agent)) => AgentAvailability::Linked(agent.clone()),
             // A frozen agent does not answer.
-            ProcessState::Running(None) | ProcessState::Frozen(_) | ProcessState::Hibernated => {
+            LinkedProcesses::Running(None) | LinkedProcesses::Frozen(_) | LinkedProcesses::Stored => {
                 AgentAvailability::Waiting
             }
-            ProcessState::Stopped => AgentAvailability::ProcessesGone,
+            LinkedProcesses::Ended => AgentAvailability::ProcessesGone,
         });
-    }
-
-    fn link_end(&self) -> Option<watch::Receiver<bool>> {
-        match &self.processes {
-            ProcessState::Running(Some(agent)) | ProcessState::Frozen(Some(agent)) => Some(agent.ended()),
-            ProcessState::Running(None)
-            | ProcessState::Frozen(None)
-            | ProcessState::Hibernated
-            | ProcessState::Stopped => None,
-        }
     }
 }
 

@@ -7,23 +7,57 @@
 use std::time::Duration;
 
 use api::{EgressPolicy, EventKind, NetworkPolicy};
-use rules::TimeMs;
+use rules::{NetworkChange, Operation, TimeMs, decide};
 use serde_json::json;
 use store::{NewEvent, SandboxRecord};
 
+use super::Actor;
 use super::ports::close_forbidden;
 use crate::error::EngineError;
 use crate::host::{Host, guest};
 use crate::record::events;
+use crate::record::status::Status;
 
+/// The delay before a policy that could not be enforced is enforced again.
 pub(super) const RETRY: Duration = Duration::from_millis(500);
 
+/// Changes the network policy, paused or not.
+pub(super) async fn change_network(actor: &mut Actor, change: NetworkChange) -> Result<Status, EngineError> {
+    decide(actor.record.state(), Operation::Network)?;
+    let before = &actor.record.config.network;
+    let policy = change.of(before);
+    if policy == *before {
+        return Ok(actor.status.borrow().clone());
+    }
+    let is_other_egress = policy.egress != before.egress;
+    if is_other_egress && actor.processes.are_in_memory() {
+        actor.policy.replace(&actor.context.host, &actor.record, &policy.egress).await?;
+    }
+    let now = actor.context.stamped_store.now();
+    let (next, events) = changed(&actor.record, policy, now);
+    if let Err(error) = actor.commit_events(next, events, now).await {
+        if is_other_egress {
+            restore_policy(actor).await;
+        }
+        return Err(error.into());
+    }
+    if is_other_egress {
+        actor.policy.settle();
+    }
+    Ok(actor.status.borrow().clone())
+}
+
+/// Enforces the recorded policy again.
+pub(super) async fn restore_policy(actor: &mut Actor) {
+    if actor.processes.are_in_memory() {
+        actor.policy.restore(&actor.context.host, &actor.record).await;
+    } else {
+        actor.policy.settle();
+    }
+}
+
 /// The next record with another policy, and the events.
-pub(super) fn changed(
-    record: &SandboxRecord,
-    policy: NetworkPolicy,
-    at: TimeMs,
-) -> (SandboxRecord, Vec<NewEvent>) {
+fn changed(record: &SandboxRecord, policy: NetworkPolicy, at: TimeMs) -> (SandboxRecord, Vec<NewEvent>) {
     let mut data = json!({ "egress": policy.egress });
     if let Some(ingress) = &policy.ingress {
         data["ingress"] = json!(ingress);

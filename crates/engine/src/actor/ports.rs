@@ -4,15 +4,42 @@
 
 use api::{EventKind, RunId};
 use rand::Rng;
-use rules::{ExposeRequest, MAX_PORTS, PortRefusal, TimeMs, may_expose};
+use rules::{ExposeRequest, MAX_PORTS, Operation, PortRefusal, TimeMs, decide, may_expose};
 use serde_json::{Value, json};
 use store::{ExposedPort, NewEvent, SandboxRecord};
 
+use super::Actor;
 use crate::error::EngineError;
 use crate::record::events;
 
+/// Exposes a port, paused or not.
+pub(super) async fn expose_port(
+    actor: &mut Actor,
+    request: ExposeRequest,
+    run: Option<RunId>,
+) -> Result<ExposedPort, EngineError> {
+    decide(actor.record.state(), Operation::Network)?;
+    let now = actor.context.stamped_store.now();
+    let (next, exposed, event) = expose(&actor.record, request, run, now)?;
+    actor.commit_events(next, vec![event], now).await?;
+    Ok(exposed)
+}
+
+/// Closes an exposed port. Returns when.
+pub(super) async fn close_port(
+    actor: &mut Actor,
+    port: u16,
+    run: Option<RunId>,
+) -> Result<TimeMs, EngineError> {
+    decide(actor.record.state(), Operation::Network)?;
+    let now = actor.context.stamped_store.now();
+    let (next, event) = close(&actor.record, port, run, now)?;
+    actor.commit_events(next, vec![event], now).await?;
+    Ok(now)
+}
+
 /// The next record with the port exposed, the port, and the event.
-pub(super) fn expose(
+fn expose(
     record: &SandboxRecord,
     request: ExposeRequest,
     run: Option<RunId>,
@@ -36,7 +63,7 @@ pub(super) fn expose(
 }
 
 /// The next record without the port, and the event.
-pub(super) fn close(
+fn close(
     record: &SandboxRecord,
     port: u16,
     run: Option<RunId>,

@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use api::{EventKind, SandboxId};
 use base::millis;
-use rules::{Due, TimeMs, Watch, next_deadline};
+use rules::{Due, Operation, TimeMs, Watch, decide, next_deadline};
 use serde_json::json;
 use store::{NewEvent, SandboxRecord};
 use tokio::sync::Notify;
 
-use super::admission::Workload;
+use super::Actor;
+use super::workload::Workload;
 use crate::actor::timer::Timer;
+use crate::error::EngineError;
 use crate::record::events;
+use crate::record::status::Status;
 use crate::registry::mailbox::TimeoutChange;
 
 /// The delay after a timeout that could not be carried out.
@@ -23,15 +26,21 @@ const HIBERNATION_RETRY: Duration = Duration::from_secs(600);
 /// The timer accepts at most two years. Waking up too early is harmless.
 const LONGEST_WAIT: Duration = Duration::from_secs(300 * 24 * 3600);
 
+/// Changes the timeout, paused or not.
+pub(super) async fn change_timeout(actor: &mut Actor, change: TimeoutChange) -> Result<Status, EngineError> {
+    decide(actor.record.state(), Operation::Timeout)?;
+    let now = actor.context.stamped_store.now();
+    if let Some((next, event)) = changed(&actor.record, change, now) {
+        actor.commit_events(next, vec![event], now).await?;
+    }
+    Ok(actor.status.borrow().clone())
+}
+
 /// The next record with another timeout, which counts from `at`, and the event. `None` if nothing changes.
 ///
 /// A paused sandbox does not run, so its timeout counts from its resume. A timeout of 0 is used up at once; the configured
 /// timeout keeps its value, which a later resume needs.
-pub(super) fn changed(
-    record: &SandboxRecord,
-    change: TimeoutChange,
-    at: TimeMs,
-) -> Option<(SandboxRecord, NewEvent)> {
+fn changed(record: &SandboxRecord, change: TimeoutChange, at: TimeMs) -> Option<(SandboxRecord, NewEvent)> {
     let lifetime_ms = record.lifecycle.running_ms(at).saturating_add(change.timeout_ms());
     if matches!(change, TimeoutChange::Extend(_)) && lifetime_ms <= record.lifetime_ms {
         return None;

@@ -367,10 +367,6 @@ impl Reservation {
             state.refund(&share, self.hold);
         }
     }
-
-    pub fn hold(&self) -> Hold {
-        self.hold
-    }
 }
 
 impl Drop for Reservation {
