@@ -70,8 +70,8 @@ pub use sandbox::views::{
     TerminateResult, Times,
 };
 pub use sandbox::{
-    E2bOptions, EgressDefault, EgressPolicy, IngressPolicy, Isolation, IsolationChoice, NetworkPolicy,
-    OnTimeout, Resources, SandboxConfig, SandboxState, UnknownIsolation,
+    EgressDefault, EgressPolicy, IngressPolicy, Isolation, IsolationChoice, NetworkPolicy, OnTimeout,
+    ProcessesAtTimeout, Resources, SandboxConfig, SandboxState, UnknownIsolation,
 };
 pub use snapshots::{
     ForkBody, ForkList, RollbackBody, SnapshotBody, SnapshotDeleted, SnapshotList, SnapshotState,

@@ -3,11 +3,13 @@
 pub mod create;
 pub mod name;
 pub mod pause;
+mod stored;
 pub mod views;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::NAME_KEY;
 
@@ -30,6 +32,23 @@ pub enum OnTimeout {
     #[default]
     Terminate,
     Pause,
+}
+
+/// What becomes of the processes of a sandbox that is paused at its timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProcessesAtTimeout {
+    /// They are frozen, and continue at the resume.
+    #[default]
+    Kept,
+    /// They end. The resume starts the sandbox again on its disk.
+    Ended,
+}
+
+impl ProcessesAtTimeout {
+    fn are_kept(&self) -> bool {
+        *self == Self::Kept
+    }
 }
 
 named! {
@@ -164,7 +183,8 @@ pub struct NetworkPolicy {
 
 /// The configuration of a sandbox with all defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+// The derived functions are inherent; the traits, in `stored`, call them.
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct SandboxConfig {
     pub image: String,
     pub resources: Resources,
@@ -175,6 +195,9 @@ pub struct SandboxConfig {
     /// Absent in records of earlier versions, as is `auto_resume`.
     #[serde(default)]
     pub on_timeout: OnTimeout,
+    /// Absent in records if they are kept.
+    #[serde(default, skip_serializing_if = "ProcessesAtTimeout::are_kept")]
+    pub processes_at_timeout: ProcessesAtTimeout,
     /// Whether commands, files and ports may resume the sandbox.
     #[serde(default = "auto_resume_default")]
     pub auto_resume: bool,
@@ -187,9 +210,10 @@ pub struct SandboxConfig {
     /// Whether the user `user` exists in the sandbox, and set-user-ID programs such as `sudo` work for commands with a user.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default_user: bool,
-    /// Present in sandboxes that were created through the E2B-compatible API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub e2b: Option<Box<E2bOptions>>,
+    /// What other interfaces to sandboxes keep with them, by the name of the owner, which must not be that of a field: records have them
+    /// beside the fields. Only its owner reads a value. No response contains them.
+    #[serde(flatten)]
+    pub extensions: BTreeMap<String, Value>,
 }
 
 impl SandboxConfig {
@@ -197,33 +221,6 @@ impl SandboxConfig {
     pub fn name(&self) -> Option<&str> {
         self.metadata.get(NAME_KEY).map(String::as_str)
     }
-}
-
-/// The options of a sandbox that only the E2B-compatible API has.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct E2bOptions {
-    /// The template's name as the create named it.
-    pub template: String,
-    /// Running time in ms that a connect or resume without a timeout grants.
-    pub timeout_ms: u64,
-    /// Whether requests to it resume the sandbox.
-    pub auto_resume: bool,
-    /// Whether its processes end when it is paused at its timeout.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub pause_without_memory: bool,
-    /// Whether its files and processes need the access token.
-    pub secure: bool,
-    /// Whether its ports are open to everybody; otherwise they need the traffic token.
-    pub public_ports: bool,
-    /// The `Host` that programs get; `${PORT}` stands for the port.
-    pub mask_request_host: Option<String>,
-    /// The user of commands and files that name none, as the template says. Otherwise it is `user`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// The working directory of commands that name none, as the template says. Otherwise it is the home of the user.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workdir: Option<String>,
 }
 
 pub(crate) fn auto_resume_default() -> bool {

@@ -38,7 +38,7 @@ use store::SandboxRecord;
 
 use crate::error::E2bError;
 use crate::services::Caller;
-use crate::{E2bApi, options};
+use crate::{E2bApi, has_options};
 use route::Route;
 
 pub use route::owns_path;
@@ -177,7 +177,8 @@ impl Call<'_> {
     /// A sandbox of the caller that was created through this API.
     fn find(&self, id: &SandboxId) -> Result<Arc<SandboxRecord>, E2bError> {
         let record = self.api.engine.record(id);
-        let own = record.filter(|record| record.account == *self.caller.account && options(record).is_some());
+        let own =
+            record.filter(|record| record.account == *self.caller.account && has_options(&record.config));
         own.ok_or_else(|| E2bError::no_sandbox(&id.compact()))
     }
 

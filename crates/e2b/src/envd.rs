@@ -38,7 +38,7 @@ use target::Target;
 
 use crate::error::E2bError;
 use crate::run_defaults::RunDefaults;
-use crate::{E2bApi, options};
+use crate::{E2bApi, E2bOptions};
 
 /// A method of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,9 @@ impl Procedure {
 /// Answers a request to the port 49983 of a sandbox. A paused sandbox is resumed if its options allow that.
 pub async fn answer(api: &E2bApi, id: SandboxId, request: Request) -> Result<Response, E2bError> {
     let record = api.engine.record(&id);
-    let Some((record, own)) = record.as_ref().and_then(|record| Some((record, options(record)?))) else {
+    let Some((record, own)) =
+        record.as_ref().and_then(|record| Some((record, E2bOptions::of(&record.config)?)))
+    else {
         return Ok(failure::not_running(&id.compact()));
     };
     let target = Target {
@@ -104,7 +106,7 @@ pub async fn answer(api: &E2bApi, id: SandboxId, request: Request) -> Result<Res
         account: record.account.as_str().into(),
         shown_id: id.compact(),
         tokens: own.secure.then(|| api.tokens.clone()),
-        defaults: RunDefaults::of_sandbox(own),
+        defaults: RunDefaults::of_sandbox(&own),
         id,
     };
     let (parts, body) = request.into_parts();

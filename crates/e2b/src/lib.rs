@@ -9,6 +9,7 @@
 mod control;
 mod envd;
 mod error;
+mod options;
 mod percent;
 mod run_defaults;
 mod services;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use api::{E2bOptions, SandboxId};
+use api::SandboxId;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use builder::Builder;
@@ -29,6 +30,7 @@ use store::SandboxRecord;
 use tokens::Tokens;
 
 pub use error::E2bError;
+pub use options::{E2bOptions, has_options};
 pub use services::{BodyBuffer, Caller, Creation, HostServices, NewRecord, Permit, ResponseMemory};
 
 /// The port of files and processes, which no program in a sandbox can offer.
@@ -105,11 +107,6 @@ impl E2bApi {
         tokens::key_of(text, &keys, |key_id| self.tokens.traffic(&record.id, key_id))
             .is_some_and(|key| key.scopes.allows(Scope::Execute))
     }
-}
-
-/// The options of a sandbox that was created here; `None` for others, which this API does not show.
-pub fn options(record: &SandboxRecord) -> Option<&E2bOptions> {
-    record.config.e2b.as_deref()
 }
 
 async fn complete(answer: impl Future<Output = Result<Response, E2bError>>) -> Response {

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use api::E2bOptions;
 use builder::Template;
+
+use crate::options::E2bOptions;
 
 /// The user of commands and files if the template says nothing.
 const USER: &str = "user";

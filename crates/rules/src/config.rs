@@ -9,7 +9,9 @@ pub mod isolation;
 mod name;
 mod network;
 
-use api::{CreateBody, Resources, SandboxConfig, TimeoutBody, bounds};
+use std::collections::BTreeMap;
+
+use api::{CreateBody, ProcessesAtTimeout, Resources, SandboxConfig, TimeoutBody, bounds};
 
 use crate::config::error::ConfigError;
 use crate::config::isolation::IsolationRules;
@@ -99,12 +101,13 @@ pub fn sandbox_config(body: CreateBody, rules: &ConfigRules) -> Result<SandboxCo
         timeout_ms: integer("timeoutMs", body.timeout_ms, rules.timeout_ms)?,
         idle_timeout_ms: integer("idleTimeoutMs", body.idle_timeout_ms, rules.idle_timeout_ms)?,
         on_timeout: body.on_timeout.unwrap_or_default(),
+        processes_at_timeout: ProcessesAtTimeout::Kept,
         auto_resume: body.auto_resume.unwrap_or(true),
         metadata: name::named_metadata(body.name, body.metadata.unwrap_or_default(), rules)?,
         network: network::policy(body.network.unwrap_or_default(), rules)?,
         isolation,
         default_user: false,
-        e2b: None,
+        extensions: BTreeMap::new(),
     })
 }
 

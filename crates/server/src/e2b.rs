@@ -111,7 +111,7 @@ impl E2b {
         let is_exposed = |record: &SandboxRecord| record.ports.iter().any(|exposed| exposed.port == port);
         let is_ours = match self.service.engine.record(id) {
             Some(record) if port != ENVD_PORT && is_exposed(&record) => false,
-            Some(record) => e2b::options(&record).is_some(),
+            Some(record) => e2b::has_options(&record.config),
             None => host_text(request).is_some_and(|host| !host.to_ascii_lowercase().contains("-sb-")),
         };
         is_ours.then(|| at_port(id.clone(), port))

@@ -11,7 +11,7 @@ use store::SandboxRecord;
 use super::body::{self, Timeout};
 use super::{Call, limits, view};
 use crate::error::E2bError;
-use crate::options;
+use crate::options::E2bOptions;
 
 pub async fn kill(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
     call.find(id)?;
@@ -74,7 +74,7 @@ fn processes(memory: Option<bool>) -> Processes {
 
 /// The time that the create asked for.
 fn granted_ms(record: &SandboxRecord) -> u64 {
-    options(record).map_or(record.config.timeout_ms, |own| own.timeout_ms)
+    E2bOptions::of(&record.config).map_or(record.config.timeout_ms, |own| own.timeout_ms)
 }
 
 async fn given_timeout(call: &Call<'_>, body: Body) -> Result<Option<u64>, E2bError> {

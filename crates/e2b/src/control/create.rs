@@ -1,6 +1,6 @@
 //! Creating a sandbox from a template.
 
-use api::{CreateBody, CreateResources, E2bOptions, Integer, OnTimeout, SandboxConfig, SandboxId};
+use api::{CreateBody, CreateResources, Integer, OnTimeout, ProcessesAtTimeout, SandboxConfig, SandboxId};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -10,9 +10,9 @@ use super::body::{self, NewSandbox};
 use super::limits::{rules_for_templates, timeout_ms};
 use super::source::{self, Origin, Source};
 use super::{Call, network, view};
-use crate::E2bApi;
 use crate::error::E2bError;
 use crate::services::{Caller, Creation, NewRecord};
+use crate::{E2bApi, E2bOptions};
 
 const DEFAULT_TIMEOUT_S: i64 = 300;
 
@@ -120,17 +120,20 @@ fn config(
         network: Some(policy),
         isolation: None,
     };
-    let config = sandbox_config(create, &limits).map_err(|error| E2bError::invalid(error.to_string()))?;
+    let mut config = sandbox_config(create, &limits).map_err(|error| E2bError::invalid(error.to_string()))?;
     let options = E2bOptions {
         template: body.template_id,
         timeout_ms: timeout_ms.max(1),
-        auto_resume,
-        pause_without_memory: body.auto_pause_memory == Some(false),
         secure: body.secure.unwrap_or(true),
         public_ports: api.settings.public_ports && network.allow_public_traffic.unwrap_or(true),
         mask_request_host: network.mask_request_host.map(network::host_mask).transpose()?,
         user: defaults.user,
         workdir: defaults.workdir,
     };
-    Ok((SandboxConfig { e2b: Some(Box::new(options)), default_user: true, ..config }, origin))
+    config.default_user = true;
+    if body.auto_pause_memory == Some(false) {
+        config.processes_at_timeout = ProcessesAtTimeout::Ended;
+    }
+    options.add_to(&mut config).map_err(|_| E2bError::internal())?;
+    Ok((config, origin))
 }

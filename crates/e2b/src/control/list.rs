@@ -12,7 +12,7 @@ use store::SandboxRecord;
 use super::view::started_at;
 use super::{Call, query, view};
 use crate::error::E2bError;
-use crate::options;
+use crate::options::{E2bOptions, has_options};
 
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
 const MAX_LIMIT: usize = 100;
@@ -117,9 +117,12 @@ impl Filter {
     }
 
     fn matches(&self, record: &SandboxRecord) -> bool {
-        let Some(options) = options(record) else { return false };
-        self.states.contains(&record.state())
-            && self.template.as_ref().is_none_or(|template| options.template == *template)
+        let is_from = |template: &String| {
+            E2bOptions::of(&record.config).is_some_and(|options| options.template == *template)
+        };
+        has_options(&record.config)
+            && self.states.contains(&record.state())
+            && self.template.as_ref().is_none_or(is_from)
             && self.started_after.is_none_or(|at| started_at(record).0 >= at)
             && self.metadata.iter().all(|(name, value)| record.config.metadata.get(name) == Some(value))
     }

@@ -13,7 +13,7 @@ use store::{Event, EventFilter, EventOrder, EventPage};
 
 use super::{Call, query, view};
 use crate::error::E2bError;
-use crate::options;
+use crate::options::has_options;
 
 /// Entries of a response by default, and at most.
 const LIMIT: usize = 1000;
@@ -98,7 +98,7 @@ pub async fn lines(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError
 async fn read(call: &Call<'_>, id: &SandboxId, query: &Query) -> Result<Vec<Entry>, E2bError> {
     let record = call.api.engine.record(id);
     let is_own = |account: &str| *account == *call.caller.account;
-    if record.as_ref().is_some_and(|record| !is_own(&record.account) || options(record).is_none()) {
+    if record.as_ref().is_some_and(|record| !is_own(&record.account) || !has_options(&record.config)) {
         return Err(E2bError::no_sandbox(&id.compact()));
     }
     let account = call.caller.account.to_string();

@@ -14,7 +14,7 @@ use super::paging::Page;
 use super::{Call, query, route, view};
 use crate::error::E2bError;
 use crate::run_defaults::RunDefaults;
-use crate::{E2bApi, options};
+use crate::{E2bApi, E2bOptions};
 
 fn shown(record: &SnapshotRecord) -> Value {
     json!({ "snapshotID": record.id, "names": record.name.iter().collect::<Vec<_>>() })
@@ -26,9 +26,9 @@ pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Re
     let body = SnapshotBody { name, ..SnapshotBody::default() };
     let request = snapshot_request(body, &ConfigRules::default());
     let mut request = request.map_err(|error| E2bError::invalid(error.to_string()))?;
-    if let Some(options) = options(&record) {
+    if let Some(options) = E2bOptions::of(&record.config) {
         // For the sandboxes that are created from the snapshot.
-        RunDefaults::of_sandbox(options).add_to(&mut request.metadata);
+        RunDefaults::of_sandbox(&options).add_to(&mut request.metadata);
     }
     let with = |memory| SnapshotRequest { memory, ..request.clone() };
     let is_asked = memory.unwrap_or(true) && call.can_store_processes(id);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use store::SandboxRecord;
 
 use crate::services::Caller;
-use crate::{E2bApi, ENVD_VERSION, options};
+use crate::{E2bApi, E2bOptions, ENVD_VERSION};
 
 /// Required by their clients, and without a meaning here.
 const CLIENT_ID: &str = "sandboxd";
@@ -32,7 +32,7 @@ pub fn empty(status: StatusCode) -> Response {
 
 /// The response to a create or a connect.
 pub fn sandbox(api: &E2bApi, caller: &Caller, record: &SandboxRecord) -> Value {
-    let own = options(record).cloned().unwrap_or_default();
+    let own = E2bOptions::of(&record.config).unwrap_or_default();
     let traffic = token(caller, !own.public_ports, || api.tokens.traffic(&record.id, &caller.key_id));
     let mut view = json!({
         "templateID": own.template,
@@ -56,7 +56,7 @@ fn token(caller: &Caller, is_needed: bool, sign: impl FnOnce() -> String) -> Opt
 
 /// A sandbox in a list.
 pub fn listed(record: &SandboxRecord) -> Value {
-    let own = options(record).cloned().unwrap_or_default();
+    let own = E2bOptions::of(&record.config).unwrap_or_default();
     let resources = record.config.resources;
     json!({
         "templateID": own.template,
@@ -76,7 +76,7 @@ pub fn listed(record: &SandboxRecord) -> Value {
 
 /// One sandbox with all fields.
 pub fn detail(api: &E2bApi, caller: &Caller, record: &SandboxRecord) -> Value {
-    let own = options(record).cloned().unwrap_or_default();
+    let own = E2bOptions::of(&record.config).unwrap_or_default();
     let mut view = listed(record);
     view["domain"] = api.settings.domain.clone().into();
     if let Some(access) = token(caller, own.secure, || api.tokens.access(&record.id, &caller.key_id)) {

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use api::ProcessesAtTimeout;
 use rules::{AutoPause, Due, TimeMs, Watch};
 use store::SandboxRecord;
 
@@ -47,11 +48,10 @@ pub(super) async fn run_due_timeout(actor: &mut Actor) -> ControlFlow<()> {
 
 /// Pauses a sandbox as its owner wants it at this cause.
 async fn pause_automatically(actor: &mut Actor, cause: AutoPause) -> Result<PauseResult, EngineError> {
-    let options = actor.record.config.e2b.as_deref();
-    if cause == AutoPause::Timeout && options.is_some_and(|options| options.pause_without_memory) {
-        return stop(actor, cause.reason()).await;
+    match (cause, actor.record.config.processes_at_timeout) {
+        (AutoPause::Timeout, ProcessesAtTimeout::Ended) => stop(actor, cause.reason()).await,
+        _ => pause(actor, cause.reason()).await,
     }
-    pause(actor, cause.reason()).await
 }
 
 /// What the deadlines depend on, and the time.

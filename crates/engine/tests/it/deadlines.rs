@@ -1,4 +1,4 @@
-use api::{E2bOptions, OnTimeout, SandboxConfig, SandboxState};
+use api::{OnTimeout, ProcessesAtTimeout, SandboxConfig, SandboxState};
 use driver::Presence;
 use engine::TimeoutChange;
 
@@ -294,9 +294,11 @@ async fn without_auto_resume_only_a_resume_resumes() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_at_the_timeout_ends_the_processes_if_the_owner_wants_that() {
     let harness = Harness::new(settings()).await;
-    for (pause_without_memory, expected) in [(false, Presence::Paused), (true, Presence::Stopped)] {
-        let e2b = Some(Box::new(E2bOptions { pause_without_memory, ..E2bOptions::default() }));
-        let config = SandboxConfig { timeout_ms: MINUTE, on_timeout: OnTimeout::Pause, e2b, ..config() };
+    for (processes_at_timeout, expected) in
+        [(ProcessesAtTimeout::Kept, Presence::Paused), (ProcessesAtTimeout::Ended, Presence::Stopped)]
+    {
+        let pauses = SandboxConfig { timeout_ms: MINUTE, on_timeout: OnTimeout::Pause, ..config() };
+        let config = SandboxConfig { processes_at_timeout, ..pauses };
         let id = harness.create_with(config).await.unwrap();
         pass(MINUTE + SECOND).await;
         assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));

@@ -64,12 +64,13 @@ pub fn config() -> SandboxConfig {
         timeout_ms: 365 * DAY,
         idle_timeout_ms: 0,
         on_timeout: api::OnTimeout::Terminate,
+        processes_at_timeout: api::ProcessesAtTimeout::Kept,
         auto_resume: true,
         metadata: Default::default(),
         network: Default::default(),
         isolation: Isolation::Container,
         default_user: false,
-        e2b: None,
+        extensions: Default::default(),
     }
 }
 

@@ -46,12 +46,13 @@ fn an_image_alone_gets_every_default() {
         timeout_ms: 300_000,
         idle_timeout_ms: 120_000,
         on_timeout: api::OnTimeout::Terminate,
+        processes_at_timeout: api::ProcessesAtTimeout::Kept,
         auto_resume: true,
         metadata: BTreeMap::new(),
         network: NetworkPolicy::default(),
         isolation: api::Isolation::Container,
         default_user: false,
-        e2b: None,
+        extensions: BTreeMap::new(),
     };
     assert_eq!(expected.network.egress.default, EgressDefault::Allow);
     assert_eq!(given(|_| {}), Ok(expected));

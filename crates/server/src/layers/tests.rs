@@ -470,12 +470,13 @@ async fn sandbox(engine: &Engine) -> api::SandboxId {
         timeout_ms: 86_400_000,
         idle_timeout_ms: 60_000,
         on_timeout: api::OnTimeout::Terminate,
+        processes_at_timeout: api::ProcessesAtTimeout::Kept,
         auto_resume: true,
         metadata: [(api::NAME_KEY.to_owned(), "box".to_owned())].into(),
         network: Default::default(),
         isolation: api::Isolation::Container,
         default_user: false,
-        e2b: None,
+        extensions: Default::default(),
     };
     let (name, digest) = (config.image.clone(), "sha256:1".to_owned());
     let template = engine::Template::of_image(name, digest, Vec::new(), Vec::new());

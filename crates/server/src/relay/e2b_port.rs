@@ -5,6 +5,7 @@ use api::SandboxId;
 use axum::extract::Request;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use e2b::E2bOptions;
 
 use super::heads::Forwarded;
 use super::requester::Requester;
@@ -17,7 +18,7 @@ const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-to
 
 pub async fn pass(service: &Service, e2b: &E2b, mut request: Request, id: &SandboxId, port: u16) -> Response {
     let Some(record) = service.engine.record(id) else { return gone(id) };
-    let Some(options) = e2b::options(&record) else { return gone(id) };
+    let Some(options) = E2bOptions::of(&record.config) else { return gone(id) };
     let token = request.headers_mut().remove(TRAFFIC_TOKEN);
     let is_token = |text: &str| e2b.api.is_traffic_token(&record, text);
     if !options.public_ports && !token.is_some_and(|token| token.to_str().is_ok_and(is_token)) {

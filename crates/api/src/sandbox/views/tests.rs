@@ -16,6 +16,7 @@ fn config() -> SandboxConfig {
         timeout_ms: 300_000,
         idle_timeout_ms: 120_000,
         on_timeout: OnTimeout::Terminate,
+        processes_at_timeout: crate::ProcessesAtTimeout::Kept,
         auto_resume: true,
         metadata: [("userId".to_owned(), "7".to_owned())].into(),
         network: NetworkPolicy {
@@ -28,7 +29,7 @@ fn config() -> SandboxConfig {
         },
         isolation: Isolation::Gvisor,
         default_user: false,
-        e2b: None,
+        extensions: BTreeMap::new(),
     }
 }
 

@@ -1,0 +1,48 @@
+//! The options of a sandbox that only this API has. They are an extension of its configuration, which the engine does not read.
+
+use api::SandboxConfig;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The name of the extension. Records have it.
+const OWNER: &str = "e2b";
+
+/// The options of a sandbox that was created through this API.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct E2bOptions {
+    /// The template's name as the create named it.
+    pub template: String,
+    /// Running time in ms that a connect or resume without a timeout grants.
+    pub timeout_ms: u64,
+    /// Whether its files and processes need the access token.
+    pub secure: bool,
+    /// Whether its ports are open to everybody; otherwise they need the traffic token.
+    pub public_ports: bool,
+    /// The `Host` that programs get; `${PORT}` stands for the port.
+    pub mask_request_host: Option<String>,
+    /// The user of commands and files that name none, as the template says. Otherwise it is `user`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The working directory of commands that name none, as the template says. Otherwise it is the home of the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+}
+
+impl E2bOptions {
+    /// The options of a sandbox; `None` if it was not created through this API.
+    pub fn of(config: &SandboxConfig) -> Option<Self> {
+        Self::deserialize(config.extensions.get(OWNER)?).ok()
+    }
+
+    /// Adds the options to the configuration of a new sandbox.
+    pub fn add_to(self, config: &mut SandboxConfig) -> Result<(), serde_json::Error> {
+        config.extensions.insert(OWNER.to_owned(), serde_json::to_value(self)?);
+        Ok(())
+    }
+}
+
+/// Whether a sandbox was created through this API. It does not show others.
+pub fn has_options(config: &SandboxConfig) -> bool {
+    config.extensions.get(OWNER).is_some_and(Value::is_object)
+}
