@@ -195,7 +195,7 @@ impl Build<'_> {
     /// The stored results of the steps.
     fn stored(&self, template: &Template, steps: &[KeyedStep]) -> Vec<Option<SnapshotId>> {
         let find = |step: &KeyedStep| {
-            let found = self.engine.find_step(&template.account, &step.key);
+            let found = self.engine.find_internal_snapshot(&template.account, &step.key);
             found.filter(|_| !template.content.no_cache).map(|snapshot| snapshot.id.clone())
         };
         steps.iter().map(find).collect()
@@ -214,7 +214,7 @@ impl Build<'_> {
             Origin::Base(name) => Ok(inputs.bases.get(name).ok_or_else(missing)?.image.clone()),
             Origin::Step(number) => {
                 let snapshot = results.get(*number).and_then(Option::as_ref).ok_or_else(missing)?;
-                Ok(self.engine.step_template(&template.account, snapshot)?)
+                Ok(self.engine.template_of_any_snapshot(&template.account, snapshot)?)
             }
         }
     }
@@ -248,7 +248,7 @@ impl Build<'_> {
                 Some(files) => sandbox.carry_out(&files.step, &files.context, files.target).await?,
                 None => sandbox.carry_out(&step.step, inputs.context, step.target).await?,
             }
-            let snapshot = sandbox.handle().snapshot_step(step.key.clone(), false).await?;
+            let snapshot = sandbox.handle().take_internal_snapshot(step.key.clone(), false).await?;
             Ok(snapshot.id.clone())
         };
         let done = self.unless_stopped(work).await;
@@ -322,7 +322,7 @@ impl Build<'_> {
         let settings = template.content.settings.clone();
         let key = keys::of_start(parent, &settings.shell_command(&start.command), start.ready.as_deref());
         let cached = Some(&key).filter(|_| !template.content.no_cache);
-        let cached = cached.and_then(|key| self.engine.find_step(&template.account, key));
+        let cached = cached.and_then(|key| self.engine.find_internal_snapshot(&template.account, key));
         let steps = template.content.steps;
         self.log.step(&BuildStep {
             number: steps.total,
@@ -342,14 +342,14 @@ impl Build<'_> {
                     Ok(())
                 };
                 self.unless_stopped(waiting).await?;
-                let image = self.engine.step_template(&template.account, last)?;
+                let image = self.engine.template_of_any_snapshot(&template.account, last)?;
                 let sandbox = StepSandbox::create(self.engine, template, image, self.log).await?;
                 let work = async {
                     start::start(sandbox.handle(), &settings, start, Some(self.log)).await?;
                     if !memory {
                         return Ok(None);
                     }
-                    let snapshot = sandbox.handle().snapshot_step(key, true).await?;
+                    let snapshot = sandbox.handle().take_internal_snapshot(key, true).await?;
                     Ok(Some(snapshot.id.clone()))
                 };
                 let done = self.unless_stopped(work).await;
@@ -365,7 +365,8 @@ impl Build<'_> {
     }
 
     fn size(&self, template: &Template) -> u64 {
-        let bytes = template.snapshots.iter().filter_map(|id| self.engine.step(&template.account, id).ok());
+        let bytes =
+            template.snapshots.iter().filter_map(|id| self.engine.any_snapshot(&template.account, id).ok());
         bytes.map(|snapshot| snapshot.bytes).sum()
     }
 }

@@ -285,7 +285,7 @@ impl Builder {
     pub fn image(&self, template: &Template) -> Result<Image, BuilderError> {
         let missing = || BuilderError::NotFound { id: template.id.to_string() };
         let snapshot = template.result().ok_or_else(missing)?;
-        let image = self.shared.engine.step_template(&template.account, snapshot)?;
+        let image = self.shared.engine.template_of_any_snapshot(&template.account, snapshot)?;
         let env =
             template.content.settings.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         Ok(Image { name: template.id.to_string(), env, ..image })
@@ -295,7 +295,7 @@ impl Builder {
     pub fn minimum(&self, template: &Template) -> Result<(api::Resources, Isolation), BuilderError> {
         let missing = || BuilderError::NotFound { id: template.id.to_string() };
         let snapshot = template.result().ok_or_else(missing)?;
-        let snapshot = self.shared.engine.step(&template.account, snapshot)?;
+        let snapshot = self.shared.engine.any_snapshot(&template.account, snapshot)?;
         Ok((snapshot.resources, snapshot.isolation))
     }
 

@@ -1,9 +1,10 @@
 //! The engine's public entry point: opens the engine, creates sandboxes, and finds them.
 
+mod internal_snapshots;
 pub mod metrics;
 mod ports;
 pub mod recover;
-mod steps;
+mod repeatable_work;
 
 use std::sync::Arc;
 
@@ -239,6 +240,11 @@ impl Engine {
     /// The numbers that the metrics report. Blocks while the kernel lists the traffic of all links: not for an async worker.
     pub fn metrics(&self) -> MetricsSnapshot {
         metrics::snapshot(&self.services)
+    }
+
+    /// The time that records get.
+    pub fn now(&self) -> TimeMs {
+        self.services.stamped_store.now()
     }
 
     /// Resumes a paused sandbox because bytes arrived on a connection that was opened before the pause. Does not wait: the

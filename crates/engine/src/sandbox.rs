@@ -92,6 +92,19 @@ impl<'a> SandboxHandle<'a> {
         self.run_to_completion(taking).await
     }
 
+    /// Takes a snapshot that only the caller sees, and finds again by the key ([`crate::Engine::find_internal_snapshot`]). If it stops
+    /// waiting, the snapshot is completed.
+    pub async fn take_internal_snapshot(
+        self,
+        origin_key: String,
+        memory: bool,
+    ) -> Result<Arc<SnapshotRecord>, EngineError> {
+        let actor = self.actor().await?;
+        let services = Arc::clone(self.services);
+        let taking = async move { take::take_internal(&services.taking(), &actor, origin_key, memory).await };
+        self.run_to_completion(taking).await
+    }
+
     /// Replaces the disk by that of a snapshot of this sandbox. All its processes end, and it runs afterwards.
     pub async fn rollback(self, snapshot: &SnapshotId) -> Result<Status, EngineError> {
         let actor = self.actor().await?;

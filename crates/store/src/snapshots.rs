@@ -28,11 +28,28 @@ pub struct SnapshotRecord {
     pub bytes: u64,
     pub metadata: BTreeMap<String, String>,
     pub created_at: TimeMs,
-    /// Identifies what a step of a build did, and upon what. Such a snapshot belongs to templates, and lists do not show it.
-    pub build_key: Option<String>,
+    pub visibility: SnapshotVisibility,
+}
+
+/// Who sees a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SnapshotVisibility {
+    /// Its account.
+    Account,
+    /// Only the client of the engine that took it, and that finds it again by this key. The text is the client's, which alone knows
+    /// what it means.
+    Internal { origin_key: String },
 }
 
 impl SnapshotRecord {
+    /// The key of an internal snapshot.
+    pub fn origin_key(&self) -> Option<&str> {
+        match &self.visibility {
+            SnapshotVisibility::Account => None,
+            SnapshotVisibility::Internal { origin_key } => Some(origin_key),
+        }
+    }
+
     /// Whether it can be stored, or why not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         // The range of integers in databases.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use api::{SnapshotId, TemplateState};
 use base::blocking;
 use rules::TimeMs;
-use store::Batch;
 
 use crate::build::step::METADATA;
 use crate::builder::{Builder, BuilderState};
@@ -63,10 +62,10 @@ impl Builder {
             return;
         }
         let is_needed = |id: &SnapshotId| templates.iter().any(|template| template.snapshots.contains(id));
-        let steps = self.shared.engine.steps_of(account);
+        let steps = self.shared.engine.internal_snapshots(account);
         let unused: Vec<_> = steps.iter().map(|step| step.id.clone()).filter(|id| !is_needed(id)).collect();
         for part in unused.chunks(store::MAX_WRITES) {
-            if let Err(error) = self.shared.engine.commit_without_steps(Batch::new(), part).await {
+            if let Err(error) = self.shared.engine.delete_internal_snapshots(part).await {
                 tracing::error!(%error, "cannot delete the snapshots of steps; trying again later");
                 return;
             }

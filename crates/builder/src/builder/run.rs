@@ -158,7 +158,8 @@ impl Builder {
         once: Option<String>,
     ) -> NewEvent {
         let engine = &self.shared.engine;
-        let snapshot = template.snapshots.last().and_then(|id| engine.step(&template.account, id).ok());
+        let snapshot =
+            template.snapshots.last().and_then(|id| engine.any_snapshot(&template.account, id).ok());
         NewEvent {
             // Events belong to sandboxes: this one to that of the last step.
             sandbox: snapshot

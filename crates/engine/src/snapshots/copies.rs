@@ -114,7 +114,7 @@ impl Copies {
 
     /// Where a snapshot of this host is.
     pub fn storage(&self, record: &SnapshotRecord) -> SnapshotStorage {
-        if record.build_key.is_some() {
+        if record.origin_key().is_some() {
             return SnapshotStorage::Local;
         }
         if !self.archive.has(record.id.as_str()) {

@@ -7,7 +7,7 @@ use api::{Isolation, Resources, SandboxId, SnapshotId};
 use driver::Disks;
 use rules::TimeMs;
 use serde::{Deserialize, Serialize};
-use store::SnapshotRecord;
+use store::{SnapshotRecord, SnapshotVisibility};
 
 use super::snapshot_ids;
 
@@ -80,7 +80,7 @@ impl Document {
             bytes: self.size_bytes,
             metadata: self.metadata,
             created_at: TimeMs(self.created_at_ms),
-            build_key: None,
+            visibility: SnapshotVisibility::Account,
         }
     }
 }

@@ -209,35 +209,34 @@ impl SnapshotRegistry {
         let found = self.find_any(account, id)?;
         match SnapshotKind::of(&found) {
             SnapshotKind::Requested => Ok(found),
-            SnapshotKind::Step | SnapshotKind::Hidden => {
+            SnapshotKind::Internal | SnapshotKind::Hidden => {
                 Err(EngineError::Snapshot(SnapshotError::NotFound { id: id.clone() }))
             }
         }
     }
 
-    /// A snapshot of the account, also of a step of a build.
+    /// A snapshot of the account, also an internal one.
     pub fn find_any(&self, account: &str, id: &SnapshotId) -> Result<Arc<SnapshotRecord>, EngineError> {
         let found = self.read().records.get(id).filter(|record| record.account == account).cloned();
         found.ok_or_else(|| EngineError::Snapshot(SnapshotError::NotFound { id: id.clone() }))
     }
 
-    /// The snapshot of a step that did the same upon the same.
-    pub fn find_step(&self, account: &str, build_key: &str) -> Option<Arc<SnapshotRecord>> {
+    /// The newest internal snapshot with this key.
+    pub fn find_internal(&self, account: &str, origin_key: &str) -> Option<Arc<SnapshotRecord>> {
         let state = self.read();
         let is_it = |record: &&Arc<SnapshotRecord>| {
-            record.account == account && record.build_key.as_deref() == Some(build_key)
+            record.account == account && record.origin_key() == Some(origin_key)
         };
-        // A build without the cache makes newer ones.
         state.records.values().filter(is_it).max_by_key(|record| record.created_at).cloned()
     }
 
-    /// The snapshots of the steps of an account's builds.
-    pub fn steps(&self, account: &str) -> Vec<Arc<SnapshotRecord>> {
+    /// The internal snapshots of an account.
+    pub fn internal(&self, account: &str) -> Vec<Arc<SnapshotRecord>> {
         let state = self.read();
-        let is_step = |record: &&Arc<SnapshotRecord>| {
-            record.account == account && SnapshotKind::of(record) == SnapshotKind::Step
+        let is_internal = |record: &&Arc<SnapshotRecord>| {
+            record.account == account && SnapshotKind::of(record) == SnapshotKind::Internal
         };
-        state.records.values().filter(is_step).cloned().collect()
+        state.records.values().filter(is_internal).cloned().collect()
     }
 
     /// A page of the snapshots of an account that match a query, newest first, and the number of all that match.
@@ -310,7 +309,7 @@ impl SnapshotRegistry {
             return Ok(share());
         }
         let retained = match kind {
-            SnapshotKind::Requested | SnapshotKind::Step => None,
+            SnapshotKind::Requested | SnapshotKind::Internal => None,
             SnapshotKind::Hidden => Some(self.ledger.retain(account, bytes, check)?),
         };
         let account = Arc::from(account);
@@ -360,7 +359,7 @@ impl SnapshotRegistry {
         Ok((template, record))
     }
 
-    /// As [`Self::template`], also for a snapshot of a step of a build.
+    /// As [`Self::template`], also for an internal snapshot.
     pub fn template_of_any(&self, account: &str, id: &SnapshotId) -> Result<Template, EngineError> {
         let hold = self.hold(&[], Some(id));
         let template = self.template_of(&*self.find_any(account, id)?);

@@ -9,7 +9,7 @@ use api::{EventKind, SnapshotId};
 use driver::{DiskUse, SnapshotDisk, SnapshotScope};
 use rules::{Operation, SnapshotRequest, decide};
 use serde_json::json;
-use store::{Batch, SandboxRecord, SnapshotRecord};
+use store::{Batch, SandboxRecord, SnapshotRecord, SnapshotVisibility};
 
 use super::{PendingShare, SnapshotKind, SnapshotRegistry};
 use crate::capacity::host_watch::{HostWatch, check_room};
@@ -85,17 +85,17 @@ pub async fn take(
     Ok(record)
 }
 
-/// Takes a snapshot of the result of a step of a build.
-pub async fn take_of_step(
+/// Takes an internal snapshot.
+pub async fn take_internal(
     services: &SnapshotServices,
     actor: &ActorHandle,
-    build_key: String,
+    origin_key: String,
     memory: bool,
 ) -> Result<Arc<SnapshotRecord>, EngineError> {
-    let kind = (SnapshotKind::Step, QuotaCheck::Enforced);
+    let kind = (SnapshotKind::Internal, QuotaCheck::Enforced);
     let (copied, _share) = copy_within_quotas(services, actor, kind, scope(memory)).await?;
     let record = new_record(&copied, SnapshotRequest::default(), services.stamped_store.now());
-    let record = SnapshotRecord { build_key: Some(build_key), ..record };
+    let record = SnapshotRecord { visibility: SnapshotVisibility::Internal { origin_key }, ..record };
     services.stamped_store.commit(Batch::new().put_snapshot(record.clone())).await?;
     // Registered before the hold is dropped.
     Ok(services.snapshots.insert(record))
@@ -210,7 +210,7 @@ fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs)
         bytes: copied.disk.bytes,
         metadata: request.metadata,
         created_at: now,
-        build_key: None,
+        visibility: SnapshotVisibility::Account,
     }
 }
 

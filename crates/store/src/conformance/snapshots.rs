@@ -7,7 +7,7 @@ use api::{Isolation, Resources};
 use rules::{PausedProcesses, TimeMs};
 
 use super::record;
-use crate::{Batch, SnapshotRecord, Store, StoreError};
+use crate::{Batch, SnapshotRecord, SnapshotVisibility, Store, StoreError};
 
 fn snapshot(number: u32) -> SnapshotRecord {
     #[expect(clippy::expect_used, reason = "letters and digits are an id")]
@@ -27,7 +27,10 @@ fn snapshot(number: u32) -> SnapshotRecord {
         bytes: u64::from(number) << 32,
         metadata: BTreeMap::from([("key".to_owned(), "value".to_owned())]),
         created_at: TimeMs(1_700_000_000_000 - u64::from(number)),
-        build_key: number.is_multiple_of(3).then(|| format!("key {number}")),
+        visibility: match number.is_multiple_of(3) {
+            true => SnapshotVisibility::Internal { origin_key: format!("key {number}") },
+            false => SnapshotVisibility::Account,
+        },
     }
 }
 

@@ -5,8 +5,9 @@ use rusqlite::{Connection, Row, params};
 
 use super::error::{SqliteError, SqliteResult};
 use super::{read, rows};
-use crate::SnapshotRecord;
+use crate::{SnapshotRecord, SnapshotVisibility};
 
+/// `build_key` has the origin key of an internal snapshot. The first such snapshots were those of builds.
 const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, cpu, memory_mb, disk_mb, bytes, metadata, created_at, memory, build_key";
 
 pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> SqliteResult<()> {
@@ -32,7 +33,7 @@ pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> SqliteRes
         metadata,
         rows::integer(record.created_at.0)?,
         record.memory,
-        record.build_key,
+        record.origin_key(),
     ])?;
     Ok(())
 }
@@ -66,7 +67,10 @@ fn record(row: &Row<'_>) -> SqliteResult<SnapshotRecord> {
         metadata: serde_json::from_str(&metadata)
             .map_err(|error| SqliteError::content("metadata of a snapshot", error))?,
         created_at: rows::time(row, 14)?,
-        build_key: row.get(16)?,
+        visibility: match row.get(16)? {
+            Some(origin_key) => SnapshotVisibility::Internal { origin_key },
+            None => SnapshotVisibility::Account,
+        },
     })
 }
 
