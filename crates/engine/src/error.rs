@@ -21,7 +21,7 @@ pub use class::{ErrorClass, Retry};
 pub use host::{DaemonError, HostError};
 pub use sandbox::{HibernationError, SandboxError};
 pub use snapshot::SnapshotError;
-pub use work::{CodeError, ExecutionEnd, ExecutionError, FileError, ProcessError, ProcessRefusal};
+pub use work::{ExecutionEnd, ExecutionError, FileError, ProcessError, ProcessRefusal};
 
 use crate::counters::Counters;
 use crate::link::LinkError;
@@ -59,8 +59,6 @@ pub enum EngineError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     #[error(transparent)]
-    Code(#[from] CodeError),
-    #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
     Agent(#[from] AgentError),
@@ -84,7 +82,6 @@ impl EngineError {
             Self::Capacity(error) => error.class(),
             Self::Execution(error) => error.class(),
             Self::Process(error) => error.class(),
-            Self::Code(error) => error.class(),
             Self::Agent(error) => error.class(),
             Self::Host(error) => error.class(),
             Self::Daemon(error) => error.class(),
@@ -144,7 +141,6 @@ impl EngineError {
             | Self::Snapshot(_)
             | Self::Execution(_)
             | Self::Process(_)
-            | Self::Code(_)
             | Self::File(_)
             | Self::Agent(_)
             | Self::Host(_)

@@ -62,13 +62,13 @@ pub use engine::Engine;
 pub use engine::metrics::{MetricsSnapshot, SandboxCounts};
 pub use engine::recover::Recovered;
 pub use error::{
-    AgentError, CapacityError, CodeError, DaemonError, EngineError, ErrorClass, ExecutionEnd, ExecutionError,
+    AgentError, CapacityError, DaemonError, EngineError, ErrorClass, ExecutionEnd, ExecutionError,
     FileError, HibernationError, HostError, ProcessError, ProcessRefusal, Retry, SandboxError, SnapshotError,
     Source, chain_text,
 };
 pub use guest_proto::{
-    Channel, FileErrorKind, FileKind, MAX_DIALS, MAX_FILE_OPS, MAX_WATCHES, RefusalKind, Tally as FileTally,
-    TerminalSize, WatchEventKind,
+    Channel, Exit, FileErrorKind, FileKind, MAX_DIALS, MAX_FILE_OPS, MAX_WATCHES, RefusalKind,
+    Tally as FileTally, TerminalSize, WatchEventKind,
 };
 pub use link::{LinkError, Tunnel};
 pub use record::clock::Clock;
@@ -77,9 +77,9 @@ pub use record::exposure::Exposure;
 pub use record::idempotency::{BuildResponse, PendingIdempotencyRecord};
 pub use record::interruptions::WorkInProgress;
 pub use record::status::{PauseResult, ResumeResult, Status, TerminateResult};
-pub use registry::mailbox::{Permit, Processes, TimeoutChange};
+pub use registry::mailbox::{Admission, Permit, Processes, TimeoutChange};
 pub use sandbox::SandboxHandle;
-pub use sandbox::code::{CodeConnection, CodeRun};
+pub use sandbox::external_execution::ExternalExecution;
 pub use services::Parts;
 pub use services::settings::EngineSettings;
 pub use snapshots::take::PendingSnapshot;

@@ -1,6 +1,6 @@
 //! Operations on one sandbox on behalf of one account. Those on its detached executions are in `detached`.
 
-pub mod code;
+pub mod external_execution;
 mod detached;
 mod processes;
 
@@ -31,7 +31,6 @@ use crate::registry::mailbox::{
 };
 use crate::services::Services;
 use crate::snapshots::take::{self, PendingSnapshot};
-use crate::work::agent_timeout::DIAL_TIMEOUT;
 use crate::work::execution::{self, Execution};
 use crate::work::files::user_files::UserFileOp;
 use crate::work::files::watch::Watch;
@@ -214,7 +213,7 @@ impl<'a> SandboxHandle<'a> {
     /// Connects to a TCP port inside. The sandbox is not paused for idleness while the permit exists.
     pub async fn dial(self, port: u16) -> Result<(Tunnel, Permit), EngineError> {
         let admission = self.enter(Operation::Ports { auto_resume: AutoResume::Allowed }).await?;
-        Ok((admission.agent.dial(port, DIAL_TIMEOUT).await?, admission.permit))
+        Ok((admission.dial(port).await?, admission.permit))
     }
 
     /// The network policy of the sandbox, and its traffic so far.

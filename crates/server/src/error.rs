@@ -27,7 +27,7 @@ use store::StoreError;
 
 use refusal::is_refusal;
 
-pub use code::{invalid_interpreter, no_context};
+pub use code::{invalid_interpreter, no_context, no_interpreter};
 pub use engine::chain_text;
 pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};

@@ -1,17 +1,17 @@
-//! Talks to the code interpreter inside a sandbox: HTTP/1.1 on a connection through the agent.
+//! Talks to the code interpreter inside a sandbox: HTTP/1.1 on a connection through the agent. `program` starts it.
 //!
 //! Each request has its own connection. Everything from inside is hostile: hyper's client parses heads of a bounded size, a line of
 //! the body and the whole body are bounded, and lines count towards the account's output memory. Dropping a [`Reply`] closes the
 //! connection, which interrupts the code.
 
 mod connection;
+mod program;
 
 use api::{CodeException, CodeResult, ErrorCode};
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::{HeaderValue, Method, Request, StatusCode, response};
 use bytes::{Bytes, BytesMut};
-use engine::CodeConnection;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -23,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::error::{ApiError, Condition, RefusalCode, invalid_interpreter};
 use crate::output::{OutputReservation, cover};
 use connection::TunnelStream;
+pub use program::{Connection, connect, connect_port};
 
 const MAX_HEADERS: usize = 32;
 const BUFFER_BYTES: usize = 64 << 10;
@@ -73,7 +74,7 @@ pub enum Event {
 
 /// Sends a request and waits for the head of the response.
 pub async fn request(
-    connection: CodeConnection,
+    connection: Connection,
     method: Method,
     path: &str,
     body: Option<Bytes>,

@@ -40,6 +40,7 @@ use rules::HostOf;
 
 use crate::e2b::{E2b, Target};
 use crate::error::{ApiError, of_entry, of_full_ports, unknown_host};
+use crate::interpreter;
 use crate::layers::Guarded;
 use crate::request_id::RequestId;
 use crate::service::Service;
@@ -168,7 +169,7 @@ async fn forward(
     let (parts, body) = request.into_parts();
     let port_permit = service.ports.permit(&exposure.record.account, id).map_err(of_full_ports)?;
     let (tunnel, permit) =
-        service.engine.connect_port(&exposure).await.map_err(|error| of_entry(error, port))?;
+        interpreter::connect_port(&service.engine, &exposure).await.map_err(|error| of_entry(error, port))?;
     let held = (permit, port_permit, service.metrics.ports.opened());
     let connection = ProgramConnection::new(
         tunnel,

@@ -13,9 +13,7 @@ use super::Engine;
 use crate::error::{DaemonError, EngineError};
 use crate::link::Tunnel;
 use crate::record::exposure::{Exposure, find_port};
-use crate::registry::mailbox::{ActorRequest, Permit};
-use crate::sandbox::code;
-use crate::work::agent_timeout::DIAL_TIMEOUT;
+use crate::registry::mailbox::{ActorRequest, Admission, Permit};
 
 impl Engine {
     /// The exposure of a port of a sandbox of any account, from the published record.
@@ -46,21 +44,17 @@ impl Engine {
         Some(Exposure { port, record, is_implicit: true, status: actor.status })
     }
 
-    /// Connects to an exposed port. If it is open without being exposed and is the code interpreter's, the interpreter is started
-    /// where its image has one. The sandbox is not paused for idleness while the permit exists.
+    /// Connects to an exposed port. The sandbox is not paused for idleness while the permit exists.
     pub async fn connect_port(&self, exposure: &Exposure) -> Result<(Tunnel, Permit), EngineError> {
+        let admission = self.admit_port(exposure).await?;
+        Ok((admission.dial(exposure.port.port).await?, admission.permit))
+    }
+
+    /// Admits a use of an exposed port. A paused sandbox is resumed if the port allows that.
+    pub async fn admit_port(&self, exposure: &Exposure) -> Result<Admission, EngineError> {
         let (record, port) = (&exposure.record, &exposure.port);
         let operation = Operation::Ports { auto_resume: AutoResume::from(port.auto_resume) };
         let actor = self.sandbox(&record.account, &record.id).actor().await?;
-        let admission = actor.request(|reply| ActorRequest::Enter { operation, reply }).await?;
-        if exposure.is_implicit && port.port == code::PORT {
-            match code::dial(&admission).await {
-                Ok(dialed) => return Ok((dialed?, admission.permit)),
-                Err(error) => {
-                    tracing::debug!(sandbox = %record.id, %error, "the code interpreter did not start");
-                }
-            }
-        }
-        Ok((admission.agent.dial(port.port, DIAL_TIMEOUT).await?, admission.permit))
+        actor.request(|reply| ActorRequest::Enter { operation, reply }).await
     }
 }

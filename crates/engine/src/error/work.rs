@@ -56,17 +56,6 @@ pub enum ProcessRefusal {
     Other,
 }
 
-/// Why the code interpreter of the image runs no code.
-#[derive(Debug, thiserror::Error)]
-pub enum CodeError {
-    /// The image has no code interpreter.
-    #[error("the sandbox's image has no program 'code-interpreter'")]
-    NoInterpreter,
-    /// The code interpreter of the image did not start.
-    #[error("the code interpreter of the sandbox did not start: {reason}")]
-    InterpreterFailed { reason: String },
-}
-
 /// The error that the agent reported for a file operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -93,14 +82,6 @@ impl ProcessError {
             Self::Refused { .. } | Self::NotFound { .. } | Self::Invalid(_) => {
                 ErrorClass::Refused(Retry::Useless)
             }
-        }
-    }
-}
-
-impl CodeError {
-    pub fn class(&self) -> ErrorClass {
-        match self {
-            Self::NoInterpreter | Self::InterpreterFailed { .. } => ErrorClass::Refused(Retry::Useless),
         }
     }
 }

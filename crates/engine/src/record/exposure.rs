@@ -14,7 +14,7 @@ pub struct Exposure {
     pub port: ExposedPort,
     pub record: Arc<SandboxRecord>,
     /// Whether the port is open without having been exposed; it then lasts as long as the sandbox.
-    pub(crate) is_implicit: bool,
+    pub is_implicit: bool,
     pub(crate) status: watch::Receiver<Status>,
 }
 

@@ -149,10 +149,10 @@ impl WorkKind {
 
 /// The admission to work inside a running sandbox.
 pub struct Admission {
-    pub permit: Permit,
-    pub agent: Agent,
-    pub record: Arc<SandboxRecord>,
-    pub status: watch::Receiver<Status>,
+    pub(crate) permit: Permit,
+    pub(crate) agent: Agent,
+    pub(crate) record: Arc<SandboxRecord>,
+    pub(crate) status: watch::Receiver<Status>,
 }
 
 /// The permit for admitted work. Returns to the actor when it is dropped.

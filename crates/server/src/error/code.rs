@@ -1,19 +1,12 @@
 //! Errors of the code interpreter.
 
 use api::ErrorCode;
-use engine::CodeError;
 
 use super::ApiError;
 
-/// The code interpreter of the image runs no code.
-pub fn of_code(error: &CodeError) -> ApiError {
-    match error {
-        CodeError::NoInterpreter => {
-            let message = "the sandbox's image has no code interpreter; create the sandbox from the image 'code-interpreter', or from one with a program 'code-interpreter' in its PATH";
-            ApiError::new(ErrorCode::NoInterpreter, message)
-        }
-        CodeError::InterpreterFailed { .. } => ApiError::new(ErrorCode::ExecutionError, error.to_string()),
-    }
+pub fn no_interpreter() -> ApiError {
+    let message = "the sandbox's image has no code interpreter; create the sandbox from the image 'code-interpreter', or from one with a program 'code-interpreter' in its PATH";
+    ApiError::new(ErrorCode::NoInterpreter, message)
 }
 
 pub fn no_context(id: &str) -> ApiError {

@@ -56,7 +56,6 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         EngineError::Capacity(error) => of_capacity(error),
         EngineError::Execution(error) => executions::of_execution(error),
         EngineError::Process(error) => ApiError::new(ErrorCode::InvalidRequest, error.to_string()),
-        EngineError::Code(error) => super::code::of_code(&error),
         EngineError::Port(refusal) => ports::of_port(&refusal),
         EngineError::File(fault) => files::of_file(fault),
         EngineError::Agent(AgentError::Busy { message }) if operation == OperationKind::Files => {

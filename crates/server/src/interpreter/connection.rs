@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use engine::{CodeConnection, EngineError};
+use engine::EngineError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::program::Connection;
 
 /// Bytes of one write, which are copied once.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -15,7 +17,7 @@ const WRITE_BYTES: usize = 64 * 1024;
 type Task<T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send>>;
 
 pub struct TunnelStream {
-    connection: Arc<CodeConnection>,
+    connection: Arc<Connection>,
     reading: Option<Task<Option<Bytes>>>,
     /// Bytes that were read ahead.
     ahead: Bytes,
@@ -24,7 +26,7 @@ pub struct TunnelStream {
 }
 
 impl TunnelStream {
-    pub fn new(connection: CodeConnection) -> Self {
+    pub fn new(connection: Connection) -> Self {
         let connection = Arc::new(connection);
         Self { connection, reading: None, ahead: Bytes::new(), ended: false, writing: None }
     }

@@ -153,10 +153,11 @@ async fn ask(
 ) -> Result<Bytes, ApiError> {
     let asking = async {
         let sandbox = service.engine.sandbox(&caller.account, id);
-        let connection = sandbox
-            .connect_interpreter(true)
+        let admission = sandbox
+            .admit_execution(true)
             .await
             .map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Execute))?;
+        let connection = interpreter::connect(admission).await.map_err(|error| error.of_sandbox(id))?;
         let reply = interpreter::request(connection, method, path, body).await?;
         if reply.head.status.is_success() {
             reply.document().await

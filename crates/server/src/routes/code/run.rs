@@ -2,11 +2,13 @@
 //!
 //! A client that disconnects interrupts its code.
 
-use api::{CodeBody, CodeExecution, CodeRequest, ErrorCode};
+use std::collections::BTreeMap;
+
+use api::{CodeBody, CodeExecution, CodeRequest, ErrorCode, ExecuteRequest};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use engine::CodeRun;
+use engine::ExternalExecution;
 use serde_json::json;
 
 use super::running::Running;
@@ -84,10 +86,14 @@ async fn run(call: Call<Caller, JsonBody<CodeBody>>) -> Result<Response, ApiErro
     memory.start().await?;
     let text = document(&code)?;
     drop(body);
-    let (connection, mut run) = sandbox
-        .run_code(&code)
+    let (admission, mut run) = sandbox
+        .begin_external(&as_command(&code))
         .await
         .map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Execute))?;
+    let connected = interpreter::connect(admission).await;
+    let connected = connected.inspect_err(|error| run.failed(&error.to_string()));
+    let connection = connected.map_err(|error| error.of_sandbox(&request.id))?;
+    run.started();
     let asking = interpreter::request(connection, Method::POST, "/execute", Some(text));
     let reply = match run.within(asking).await {
         Some(reply) => reply.inspect_err(|error| run.failed(&error.message))?,
@@ -108,6 +114,20 @@ async fn run(call: Call<Caller, JsonBody<CodeBody>>) -> Result<Response, ApiErro
     }
     let execution = running.collect(service.max_output_bytes).await?;
     Ok(Json::ok(&execution)?.into_response())
+}
+
+/// The code as events show it.
+fn as_command(code: &CodeRequest) -> ExecuteRequest {
+    ExecuteRequest {
+        command: code.code.clone(),
+        cwd: None,
+        env: BTreeMap::new(),
+        timeout_ms: code.timeout_ms,
+        stdin: None,
+        auto_resume: code.auto_resume,
+        run_id: code.run_id.clone(),
+        user: None,
+    }
 }
 
 /// The request to the program inside.
@@ -132,7 +152,7 @@ fn context_of(reply: &Reply, code: &CodeRequest) -> Result<String, ApiError> {
     }
 }
 
-fn late(run: &mut CodeRun) -> ApiError {
+fn late(run: &mut ExternalExecution) -> ApiError {
     let message = "the timeout of the code expired before the code interpreter answered; raise timeoutMs, or restart the context";
     run.failed(message);
     ApiError::new(ErrorCode::ExecutionTimeout, message)

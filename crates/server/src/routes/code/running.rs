@@ -1,7 +1,7 @@
 //! Code that runs: its events, its time limit, and its end. Used by the buffered response and by the stream.
 
 use api::{CodeException, CodeExecution};
-use engine::CodeRun;
+use engine::ExternalExecution;
 use rules::CappedOutput;
 
 use crate::error::{ApiError, invalid_interpreter};
@@ -10,7 +10,7 @@ use crate::output::{OutputReservation, cover};
 
 /// Code that runs. Dropping it interrupts the code.
 pub struct Running {
-    pub run: CodeRun,
+    pub run: ExternalExecution,
     pub reply: Reply,
     pub memory: OutputReservation,
     pub context_id: String,
@@ -56,7 +56,8 @@ impl Running {
             Event::Stderr { text } => self.run.count(0, text.len()),
             Event::NumberOfExecutions { execution_count } => self.execution_count = *execution_count,
             Event::Error(_) => self.raised = true,
-            Event::EndOfExecution => return Step::End(self.run.completed(self.raised)),
+            // As of a command: 1 if the code raised an exception.
+            Event::EndOfExecution => return Step::End(self.run.completed(i32::from(self.raised))),
             Event::Result(_) | Event::Other => {}
         }
         Step::Event(event)
