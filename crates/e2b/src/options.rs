@@ -46,3 +46,47 @@ impl E2bOptions {
 pub fn has_options(config: &SandboxConfig) -> bool {
     config.extensions.get(OWNER).is_some_and(Value::is_object)
 }
+
+#[cfg(test)]
+mod tests {
+    use api::CreateBody;
+    use rules::{ConfigRules, sandbox_config};
+    use serde_json::json;
+
+    use super::*;
+
+    fn native() -> SandboxConfig {
+        let image = "ubuntu:24.04".to_owned();
+        sandbox_config(CreateBody { image, ..CreateBody::default() }, &ConfigRules::default()).unwrap()
+    }
+
+    #[test]
+    fn options_are_read_back() {
+        let mut config = native();
+        assert!(!has_options(&config) && E2bOptions::of(&config).is_none());
+        let user = Some("app".to_owned());
+        let options = E2bOptions { template: "base".to_owned(), secure: true, user, ..E2bOptions::default() };
+        options.clone().add_to(&mut config).unwrap();
+        assert!(has_options(&config));
+        assert_eq!(E2bOptions::of(&config), Some(options));
+    }
+
+    #[test]
+    fn options_of_an_earlier_version_are_read() {
+        let mut earlier = serde_json::to_value(native()).unwrap();
+        earlier["e2b"] = json!({
+            "template": "base", "timeoutMs": 300_000, "autoResume": true, "pauseWithoutMemory": true,
+            "secure": false, "publicPorts": true, "maskRequestHost": "localhost:${PORT}", "workdir": "/srv",
+        });
+        let config: SandboxConfig = serde_json::from_value(earlier).unwrap();
+        let expected = E2bOptions {
+            template: "base".to_owned(),
+            timeout_ms: 300_000,
+            public_ports: true,
+            mask_request_host: Some("localhost:${PORT}".to_owned()),
+            workdir: Some("/srv".to_owned()),
+            ..E2bOptions::default()
+        };
+        assert_eq!(E2bOptions::of(&config), Some(expected));
+    }
+}

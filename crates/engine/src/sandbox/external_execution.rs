@@ -41,8 +41,8 @@ pub struct ExternalExecution {
 
 impl SandboxHandle<'_> {
     /// Admits work of the caller that holds an execution slot.
-    pub async fn admit_execution(self, auto_resume: bool) -> Result<Admission, EngineError> {
-        self.enter(Operation::Execute { auto_resume: AutoResume::from(auto_resume) }).await
+    pub async fn admit_execution(self, auto_resume: AutoResume) -> Result<Admission, EngineError> {
+        self.enter(Operation::Execute { auto_resume }).await
     }
 
     /// Admits an execution that the caller carries out, and that is recorded as this command.
@@ -52,7 +52,7 @@ impl SandboxHandle<'_> {
     ) -> Result<(Admission, ExternalExecution), EngineError> {
         let begun = Instant::now();
         let left = Duration::from_millis(request.timeout_ms);
-        let admitting = self.admit_execution(request.auto_resume);
+        let admitting = self.admit_execution(AutoResume::from(request.auto_resume));
         let never = || rules::NeverStarted { timeout_ms: request.timeout_ms };
         let admission = tokio::time::timeout(left, admitting).await.map_err(|_| never())??;
         let events = ExecEvents::new(&self.services.stamped_store, &admission.record, request);

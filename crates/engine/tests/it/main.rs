@@ -9,6 +9,7 @@ mod detached;
 mod end_reasons;
 mod events;
 mod expiry_warnings;
+mod external_executions;
 mod faults;
 mod files;
 mod harness;

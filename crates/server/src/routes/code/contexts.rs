@@ -5,6 +5,7 @@ use std::time::Duration;
 use api::{CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, ErrorCode, SandboxId};
 use axum::http::{Method, StatusCode};
 use bytes::Bytes;
+use rules::AutoResume;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -154,7 +155,7 @@ async fn ask(
     let asking = async {
         let sandbox = service.engine.sandbox(&caller.account, id);
         let admission = sandbox
-            .admit_execution(true)
+            .admit_execution(AutoResume::Allowed)
             .await
             .map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Execute))?;
         let connection = interpreter::connect(admission).await.map_err(|error| error.of_sandbox(id))?;
