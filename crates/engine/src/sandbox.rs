@@ -1,7 +1,7 @@
 //! Operations on one sandbox on behalf of one account. Those on its detached executions are in `detached`.
 
-pub mod external_execution;
 mod detached;
+pub mod external_execution;
 mod processes;
 
 use std::sync::Arc;

@@ -15,15 +15,15 @@ use rules::{AutoResume, CommandOutcome, Operation};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::work::agent_timeout::{AGENT_TIMEOUT, AgentTimeout, DIAL_TIMEOUT};
+use super::SandboxHandle;
 use crate::create::DEFAULT_USER;
 use crate::error::{EngineError, ProcessError};
-use crate::record::events::ExecEvents;
 use crate::link::{CommandEvent, LinkError, Tunnel};
-use crate::registry::mailbox::{Admission, Permit};
-use crate::work::run_as::{environment, run_as};
-use super::SandboxHandle;
+use crate::record::events::ExecEvents;
 use crate::record::status::Status;
+use crate::registry::mailbox::{Admission, Permit};
+use crate::work::agent_timeout::{AGENT_TIMEOUT, AgentTimeout, DIAL_TIMEOUT};
+use crate::work::run_as::{environment, run_as};
 
 /// The home of the user of a command.
 const HOME: &str = "~";
@@ -80,10 +80,10 @@ impl Admission {
             stdin: StdinMode::Null,
         };
         let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, self.status.clone());
-        let started = self.agent.exec(spec, run_as(&record.config, user), &mut timeout).await;
+        let started = timeout.answer(self.agent.exec(spec, run_as(&record.config, user))).await;
         let mut command = started.map_err(|error| match error {
             LinkError::Refused { kind, message } => {
-                ProcessError::Refused { refusal: kind.into(), message }.into()
+                EngineError::Process(ProcessError::Refused { refusal: kind.into(), message })
             }
             error => error.into(),
         })?;

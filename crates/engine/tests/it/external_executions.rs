@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::ExecuteRequest;
-use engine::{EngineError, Exit};
+use engine::{AgentError, EngineError, Exit};
 use rules::AutoResume;
 use serde_json::json;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ async fn a_client_runs_programs_and_dials_ports_under_one_admission() {
     assert_eq!(run("exit 3").await, Some(Exit::Code(3)));
     assert_eq!(run("sleep 31").await, None);
     let refused = admission.dial(80).await.err().unwrap();
-    assert!(matches!(refused, EngineError::PortUnreachable { .. }), "{refused:?}");
+    assert!(matches!(refused, EngineError::Agent(AgentError::PortUnreachable { .. })), "{refused:?}");
     drop(admission);
     harness.assert_clean().await;
 }

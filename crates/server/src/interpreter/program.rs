@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use api::{ErrorCode, SandboxId};
-use engine::{Admission, Engine, EngineError, Exit, Exposure, Permit, Tunnel};
+use engine::{Admission, AgentError, Engine, EngineError, Exit, Exposure, Permit, ProcessError, Tunnel};
 
 use crate::error::{ApiError, OperationKind, no_interpreter, of_engine};
 
@@ -54,7 +54,9 @@ impl ProgramError {
 /// Connects to the program, which is started if it does not run.
 pub async fn connect(admission: Admission) -> Result<Connection, ProgramError> {
     let tunnel = dial(&admission).await?.map_err(|error| match error {
-        EngineError::PortUnreachable { message } => ProgramError::NotStarted { reason: message },
+        EngineError::Agent(AgentError::PortUnreachable { message }) => {
+            ProgramError::NotStarted { reason: message }
+        }
         error => error.into(),
     })?;
     Ok(Connection { tunnel, _permit: admission.into_permit() })
@@ -79,7 +81,7 @@ pub async fn connect_port(engine: &Engine, exposure: &Exposure) -> Result<(Tunne
 /// The outer error is that of the program's start.
 async fn dial(admission: &Admission) -> Result<Result<Tunnel, EngineError>, ProgramError> {
     match admission.dial(PORT).await {
-        Err(EngineError::PortUnreachable { .. }) => {
+        Err(EngineError::Agent(AgentError::PortUnreachable { .. })) => {
             start(admission).await?;
             Ok(admission.dial(PORT).await)
         }
@@ -94,7 +96,7 @@ async fn start(admission: &Admission) -> Result<(), ProgramError> {
         Ok(Some(Exit::Code(NOT_FOUND))) => return Err(ProgramError::Missing),
         Ok(Some(exit)) => format!("it ended with {exit:?}"),
         Ok(None) => format!("it did not go into the background within {} s", START_TIMEOUT.as_secs()),
-        Err(EngineError::ProcessRefused { message, .. }) => message,
+        Err(EngineError::Process(ProcessError::Refused { message, .. })) => message,
         Err(error) => return Err(error.into()),
     };
     Err(ProgramError::NotStarted { reason })
