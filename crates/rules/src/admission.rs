@@ -50,27 +50,6 @@ pub struct Usage {
     pub disk_mb: u64,
 }
 
-/// What a sandbox holds of its resources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Hold {
-    Running,
-    /// Its processes are frozen and resident.
-    Paused,
-    /// It has no processes, only its disk.
-    Stopped,
-}
-
-impl Hold {
-    /// What a sandbox holds whose processes are there.
-    pub fn of(processes: ProcessState) -> Self {
-        match processes {
-            ProcessState::Running => Self::Running,
-            ProcessState::Frozen => Self::Paused,
-            ProcessState::Stored | ProcessState::Ended => Self::Stopped,
-        }
-    }
-}
-
 /// What the host can run out of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resource {
@@ -152,12 +131,12 @@ impl Capacity {
 
     /// The usage with one more running sandbox.
     pub fn admit(&self, used: Usage, resources: Resources) -> Result<Usage, Exhausted> {
-        self.add(used, Usage::of(resources, Hold::Running))
+        self.add(used, Usage::of(resources, ProcessState::Running))
     }
 
     /// The usage after a paused or stopped sandbox runs again.
-    pub fn resume(&self, used: Usage, resources: Resources, from: Hold) -> Result<Usage, Exhausted> {
-        let running = Usage::of(resources, Hold::Running);
+    pub fn resume(&self, used: Usage, resources: Resources, from: ProcessState) -> Result<Usage, Exhausted> {
+        let running = Usage::of(resources, ProcessState::Running);
         self.add(used, running.minus(Usage::of(resources, from)))
     }
 
@@ -180,11 +159,11 @@ impl Capacity {
 }
 
 impl Usage {
-    /// What one sandbox holds.
-    pub fn of(resources: Resources, hold: Hold) -> Self {
-        let (cpu, memory_mb) = match hold {
-            Hold::Running => (resources.cpu, resources.memory_mb),
-            Hold::Paused | Hold::Stopped => (0, 0),
+    /// What one sandbox holds, by where its processes are.
+    pub fn of(resources: Resources, processes: ProcessState) -> Self {
+        let (cpu, memory_mb) = match processes {
+            ProcessState::Running => (resources.cpu, resources.memory_mb),
+            ProcessState::Frozen | ProcessState::Stored | ProcessState::Ended => (0, 0),
         };
         Self { cpu: cpu.into(), memory_mb: memory_mb.into(), disk_mb: resources.disk_mb.into() }
     }
@@ -192,13 +171,14 @@ impl Usage {
     /// The usage after a running sandbox is paused.
     #[must_use]
     pub fn pause(self, resources: Resources) -> Self {
-        self.minus(Usage::of(resources, Hold::Running)).plus(Usage::of(resources, Hold::Paused))
+        self.minus(Usage::of(resources, ProcessState::Running))
+            .plus(Usage::of(resources, ProcessState::Frozen))
     }
 
     /// The usage after a sandbox is gone.
     #[must_use]
-    pub fn release(self, resources: Resources, hold: Hold) -> Self {
-        self.minus(Usage::of(resources, hold))
+    pub fn release(self, resources: Resources, processes: ProcessState) -> Self {
+        self.minus(Usage::of(resources, processes))
     }
 
     /// The sum, without a check: for recovered sandboxes, which exist already.

@@ -38,8 +38,7 @@ pub use admission::pressure::{
 };
 pub use admission::turns::Turns;
 pub use admission::{
-    Capacity, Exhausted, Hold, Host, Next, Overcommit, Resource, Slot, SlotKind, Slots, TooManyExecutions,
-    Usage,
+    Capacity, Exhausted, Host, Next, Overcommit, Resource, Slot, SlotKind, Slots, TooManyExecutions, Usage,
 };
 pub use config::error::ConfigError;
 pub use config::isolation::{IsolationLevels, IsolationPolicy, IsolationRules};

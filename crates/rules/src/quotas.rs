@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use api::Resources;
 
-use crate::{Hold, ReachedLimit, Usage};
+use crate::{ProcessState, ReachedLimit, Usage};
 
 const MB: u64 = 1 << 20;
 
@@ -204,7 +204,7 @@ impl Quotas {
     /// The usage with one more running sandbox.
     pub fn admit(&self, used: AccountUsage, resources: Resources) -> Result<AccountUsage, QuotaExceeded> {
         self.check(Quota::Sandboxes, used.sandboxes, 1, self.sandboxes)?;
-        let resources = self.add(used, Usage::of(resources, Hold::Running))?;
+        let resources = self.add(used, Usage::of(resources, ProcessState::Running))?;
         Ok(AccountUsage { sandboxes: used.sandboxes.saturating_add(1), resources, ..used })
     }
 
@@ -213,9 +213,9 @@ impl Quotas {
         &self,
         used: AccountUsage,
         resources: Resources,
-        from: Hold,
+        from: ProcessState,
     ) -> Result<AccountUsage, QuotaExceeded> {
-        let more = Usage::of(resources, Hold::Running).minus(Usage::of(resources, from));
+        let more = Usage::of(resources, ProcessState::Running).minus(Usage::of(resources, from));
         Ok(AccountUsage { resources: self.add(used, more)?, ..used })
     }
 
@@ -310,20 +310,20 @@ impl AccountUsage {
 
     /// The usage without one sandbox.
     #[must_use]
-    pub fn release(self, resources: Resources, hold: Hold) -> Self {
+    pub fn release(self, resources: Resources, processes: ProcessState) -> Self {
         Self {
             sandboxes: self.sandboxes.saturating_sub(1),
-            resources: self.resources.release(resources, hold),
+            resources: self.resources.release(resources, processes),
             ..self
         }
     }
 
     /// The usage with one more sandbox, without a check: for recovered sandboxes, which exist already.
     #[must_use]
-    pub fn adopt(self, resources: Resources, hold: Hold) -> Self {
+    pub fn adopt(self, resources: Resources, processes: ProcessState) -> Self {
         Self {
             sandboxes: self.sandboxes.saturating_add(1),
-            resources: self.resources.plus(Usage::of(resources, hold)),
+            resources: self.resources.plus(Usage::of(resources, processes)),
             ..self
         }
     }
@@ -408,11 +408,14 @@ mod tests {
             disk_mb: Some(0),
             ..Quotas::default()
         };
-        let paused = AccountUsage::default().adopt(SIZE, Hold::Paused);
-        let running = quotas.resume(paused, SIZE, Hold::Paused).unwrap();
-        assert_eq!(running, AccountUsage::default().adopt(SIZE, Hold::Running));
+        let paused = AccountUsage::default().adopt(SIZE, ProcessState::Frozen);
+        let running = quotas.resume(paused, SIZE, ProcessState::Frozen).unwrap();
+        assert_eq!(running, AccountUsage::default().adopt(SIZE, ProcessState::Running));
         assert_eq!(
-            quotas.resume(running.adopt(SIZE, Hold::Paused), SIZE, Hold::Paused).unwrap_err().quota,
+            quotas
+                .resume(running.adopt(SIZE, ProcessState::Frozen), SIZE, ProcessState::Frozen)
+                .unwrap_err()
+                .quota,
             Quota::Vcpus
         );
     }
@@ -420,7 +423,7 @@ mod tests {
     #[test]
     fn retained_bytes_count_as_disk_and_refuse_new_sandboxes() {
         let quotas = Quotas { disk_mb: Some(10_250), ..Quotas::default() };
-        let one = AccountUsage::default().adopt(SIZE, Hold::Running);
+        let one = AccountUsage::default().adopt(SIZE, ProcessState::Running);
         let used = quotas.retain(one, 1).unwrap();
         assert_eq!(used.disk_mb(), 10_241);
         // Parts of a megabyte are not counted twice.
@@ -431,12 +434,12 @@ mod tests {
             (refused.quota, refused.used, refused.requested, refused.allowed),
             (Quota::Disk, 10_241, 10, 10_250)
         );
-        let alone = used.release(SIZE, Hold::Running).retain(10 * MB);
+        let alone = used.release(SIZE, ProcessState::Running).retain(10 * MB);
         let refused = quotas.admit(alone, SIZE).unwrap_err();
         assert_eq!((refused.quota, refused.used, refused.requested), (Quota::Disk, 11, 10_240));
         assert!(quotas.admit(alone.free(10 * MB), SIZE).is_ok());
         // What needs no more disk is not refused.
-        assert!(quotas.resume(alone.adopt(SIZE, Hold::Paused), SIZE, Hold::Paused).is_ok());
+        assert!(quotas.resume(alone.adopt(SIZE, ProcessState::Frozen), SIZE, ProcessState::Frozen).is_ok());
     }
 
     #[test]
@@ -460,23 +463,23 @@ mod tests {
                 sandboxes: Some(allowed.0), vcpus: Some(allowed.1), memory_mb: Some(allowed.2), disk_mb: Some(allowed.3),
                 ..Quotas::default()
             };
-            let (mut used, mut living) = (AccountUsage::default(), Vec::<Hold>::new());
+            let (mut used, mut living) = (AccountUsage::default(), Vec::<ProcessState>::new());
             for (call, which) in calls {
                 let which = which % living.len().max(1);
                 match (call, living.get(which).copied()) {
-                    (0, _) => if let Ok(more) = quotas.admit(used, SIZE) { used = more; living.push(Hold::Running); },
-                    (1, Some(hold)) => { used = used.release(SIZE, hold); living.swap_remove(which); }
-                    (2, Some(Hold::Running)) => {
+                    (0, _) => if let Ok(more) = quotas.admit(used, SIZE) { used = more; living.push(ProcessState::Running); },
+                    (1, Some(processes)) => { used = used.release(SIZE, processes); living.swap_remove(which); }
+                    (2, Some(ProcessState::Running)) => {
                         used = AccountUsage { resources: used.resources.pause(SIZE), ..used };
-                        living[which] = Hold::Paused;
+                        living[which] = ProcessState::Frozen;
                     }
-                    (3, Some(Hold::Paused)) => if let Ok(more) = quotas.resume(used, SIZE, Hold::Paused) {
+                    (3, Some(ProcessState::Frozen)) => if let Ok(more) = quotas.resume(used, SIZE, ProcessState::Frozen) {
                         used = more;
-                        living[which] = Hold::Running;
+                        living[which] = ProcessState::Running;
                     },
                     _ => {}
                 }
-                let sum = living.iter().fold(AccountUsage::default(), |sum, hold| sum.adopt(SIZE, *hold));
+                let sum = living.iter().fold(AccountUsage::default(), |sum, processes| sum.adopt(SIZE, *processes));
                 prop_assert_eq!(used, sum);
                 prop_assert!(used.sandboxes <= allowed.0 && used.resources.cpu <= allowed.1);
                 prop_assert!(used.resources.memory_mb <= allowed.2 && used.resources.disk_mb <= allowed.3);

@@ -110,7 +110,7 @@ async fn store_processes(actor: &mut Actor) -> Result<(), EngineError> {
     if let Err(error) = actor.context.host.stop(&guest(&actor.record)).await {
         tracing::error!(id = %actor.id(), %error, "could not remove what a hibernated sandbox left on the host");
     }
-    actor.reservation.lower(actor.processes.hold());
+    actor.reservation.lower(actor.processes.state());
     Ok(stored.map(drop)?)
 }
 

@@ -83,7 +83,7 @@ pub(super) async fn processes_lost(actor: &mut Actor) -> Result<(), EngineError>
     actor.process_loss = Some(ProcessLoss { number: actor.record.revision + 1, memory_kills });
     actor.processes = LinkedProcesses::Ended;
     actor.context.counters.processes_lost.add(1);
-    actor.reservation.lower(actor.processes.hold());
+    actor.reservation.lower(actor.processes.state());
     if let Err(error) = actor.context.host.stop(&guest(&actor.record)).await {
         tracing::error!(id = %actor.id(), %error, "could not stop a sandbox after the loss of its processes");
     }

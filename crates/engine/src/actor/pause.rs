@@ -37,7 +37,7 @@ pub(super) async fn pause(actor: &mut Actor, reason: &str) -> Result<PauseResult
     }
     actor.context.counters.paused(reason);
     actor.processes.freeze();
-    actor.reservation.lower(actor.processes.hold());
+    actor.reservation.lower(actor.processes.state());
     Ok(PauseResult { id: actor.id().clone(), paused_at: now, runtime_duration_ms })
 }
 

@@ -3,7 +3,7 @@
 //! They follow from the lifecycle in the record. They differ from it only while a change is carried out, or after one that could not be
 //! committed or undone.
 
-use rules::{Hold, Lifecycle, ProcessState};
+use rules::{Lifecycle, ProcessState};
 
 use crate::link::Agent;
 
@@ -33,11 +33,6 @@ impl LinkedProcesses {
             Self::Stored => ProcessState::Stored,
             Self::Ended => ProcessState::Ended,
         }
-    }
-
-    /// What the sandbox holds for them.
-    pub fn hold(&self) -> Hold {
-        Hold::of(self.state())
     }
 
     /// Whether the sandbox has processes, and with them a network.

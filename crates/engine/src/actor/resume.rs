@@ -52,12 +52,12 @@ pub(super) async fn resume_cold(actor: &mut Actor, note: &str) -> Result<ResumeR
     // A sandbox that does not fit keeps its processes.
     raise_reservation(actor).await?;
     if let Err(error) = discard_processes(actor, note).await {
-        actor.reservation.lower(actor.processes.hold());
+        actor.reservation.lower(actor.processes.state());
         return Err(error);
     }
     let resumed = try_resume(actor).await;
     if resumed.is_err() {
-        actor.reservation.lower(actor.processes.hold());
+        actor.reservation.lower(actor.processes.state());
     }
     resumed
 }
@@ -185,5 +185,5 @@ async fn undo_resume(actor: &mut Actor) {
     if let Err(error) = undone {
         tracing::error!(id = %actor.id(), %error, "could not undo a failed resume");
     }
-    actor.reservation.lower(actor.processes.hold());
+    actor.reservation.lower(actor.processes.state());
 }

@@ -40,7 +40,7 @@ pub(super) async fn rollback(
         Err(refused) => Err(refused),
     };
     if let Err(error) = replaced {
-        actor.reservation.lower(actor.processes.hold());
+        actor.reservation.lower(actor.processes.state());
         if !actor.record.lifecycle.has_prepared_disk() {
             discard_prepared(actor).await;
         }
@@ -48,7 +48,7 @@ pub(super) async fn rollback(
     }
     // What the sandbox needs to run stays reserved until it runs.
     if let Err(error) = try_resume(actor).await {
-        actor.reservation.lower(actor.processes.hold());
+        actor.reservation.lower(actor.processes.state());
         return Err(error);
     }
     actor.context.counters.rolled_back.add(1);

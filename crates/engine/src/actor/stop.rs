@@ -17,7 +17,7 @@ const STOPPED: &str = "its processes ended at the pause; its disk is unchanged";
 pub(super) async fn stop(actor: &mut Actor, reason: &str) -> Result<PauseResult, EngineError> {
     decide(actor.record.state(), Operation::Pause)?;
     end_processes(actor).await?;
-    actor.reservation.lower(actor.processes.hold());
+    actor.reservation.lower(actor.processes.state());
     let now = actor.context.stamped_store.now();
     let next = actor
         .next_record(actor.record.lifecycle.paused(now, PausedProcesses::Ended { note: STOPPED.to_owned() }));

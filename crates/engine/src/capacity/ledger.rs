@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use api::Resources;
 use base::IgnorePoison;
-use rules::{AccountUsage, Capacity, Hold, QuotaExceeded, QuotaTable, Shortage, Usage};
+use rules::{AccountUsage, Capacity, ProcessState, QuotaExceeded, QuotaTable, Shortage, Usage};
 
 use crate::error::CapacityError;
 
@@ -39,7 +39,8 @@ struct LedgerState {
 pub struct Reservation {
     ledger: Arc<Ledger>,
     resources: Resources,
-    hold: Hold,
+    /// Where the processes may be that it is sufficient for.
+    processes: ProcessState,
     /// `None` for a sandbox of the warm pool.
     account: Option<AccountShare>,
 }
@@ -144,7 +145,7 @@ impl Ledger {
         state.check_shortages()?;
         state.used = state.capacity.admit(state.used, resources)?;
         let account = share.map(|(account, usage)| state.charge(account, usage, resources));
-        Ok(Reservation { ledger: Arc::clone(self), resources, hold: Hold::Running, account })
+        Ok(Reservation { ledger: Arc::clone(self), resources, processes: ProcessState::Running, account })
     }
 
     fn share(
@@ -177,12 +178,17 @@ impl Ledger {
     }
 
     /// Reserves for a recovered sandbox, even if it exceeds the capacity.
-    pub fn adopt(self: &Arc<Self>, resources: Resources, hold: Hold, account: &str) -> Reservation {
+    pub fn adopt(
+        self: &Arc<Self>,
+        resources: Resources,
+        processes: ProcessState,
+        account: &str,
+    ) -> Reservation {
         let mut state = self.state();
-        state.used = state.used.plus(Usage::of(resources, hold));
+        state.used = state.used.plus(Usage::of(resources, processes));
         let (account, used) = state.find(account);
-        let account = Some(state.charge(account, used.adopt(resources, hold), resources));
-        Reservation { ledger: Arc::clone(self), resources, hold, account }
+        let account = Some(state.charge(account, used.adopt(resources, processes), resources));
+        Reservation { ledger: Arc::clone(self), resources, processes, account }
     }
 
     pub fn lease_slot(self: &Arc<Self>) -> Result<SlotLease, CapacityError> {
@@ -230,9 +236,9 @@ impl LedgerState {
         AccountShare { account, resources, stored_bytes: 0 }
     }
 
-    fn refund(&mut self, share: &AccountShare, hold: Hold) {
+    fn refund(&mut self, share: &AccountShare, processes: ProcessState) {
         let used = self.find(&share.account).1;
-        self.set(&share.account, used.release(share.resources, hold).free(share.stored_bytes));
+        self.set(&share.account, used.release(share.resources, processes).free(share.stored_bytes));
     }
 
     /// Counts `after` instead of `before` retained bytes.
@@ -295,20 +301,21 @@ impl Reservation {
     /// Refunds the charge: the sandbox belongs to the warm pool again.
     pub fn unclaim(&mut self) {
         if let Some(share) = self.account.take() {
-            self.ledger.state().refund(&share, self.hold);
+            self.ledger.state().refund(&share, self.processes);
         }
     }
 
-    /// Reduces the share of a sandbox that was paused or stopped. Cannot fail.
-    pub fn lower(&mut self, hold: Hold) {
+    /// Reduces the share of a sandbox to what it holds with its processes there. Cannot fail.
+    pub fn lower(&mut self, processes: ProcessState) {
         let mut state = self.ledger.state();
-        state.used = state.used.release(self.resources, self.hold).plus(Usage::of(self.resources, hold));
+        state.used =
+            state.used.release(self.resources, self.processes).plus(Usage::of(self.resources, processes));
         if let Some(share) = &self.account
             && let Some(used) = state.accounts.get_mut(&share.account)
         {
-            *used = used.release(share.resources, self.hold).adopt(share.resources, hold);
+            *used = used.release(share.resources, self.processes).adopt(share.resources, processes);
         }
-        self.hold = hold;
+        self.processes = processes;
     }
 
     /// Raises the share of a sandbox that is about to run again. Fails if the host has no capacity or the account is
@@ -316,28 +323,29 @@ impl Reservation {
     pub fn raise(&mut self) -> Result<(), CapacityError> {
         let mut state = self.ledger.state();
         // Frozen processes already occupy their memory; a stopped sandbox starts new processes.
-        match self.hold {
-            Hold::Stopped => state.check_shortages()?,
-            Hold::Running | Hold::Paused => state.disk_shortage.map_or(Ok(()), Err)?,
+        match self.processes {
+            ProcessState::Stored | ProcessState::Ended => state.check_shortages()?,
+            ProcessState::Running | ProcessState::Frozen => state.disk_shortage.map_or(Ok(()), Err)?,
         }
         let charged = match &self.account {
             Some(share) => {
                 let used = state.accounts.get(&share.account).copied().unwrap_or_default();
-                let usage = self.ledger.quotas.of(&share.account).resume(used, share.resources, self.hold)?;
+                let usage =
+                    self.ledger.quotas.of(&share.account).resume(used, share.resources, self.processes)?;
                 Some((Arc::clone(&share.account), usage))
             }
             None => None,
         };
-        state.used = state.capacity.resume(state.used, self.resources, self.hold)?;
+        state.used = state.capacity.resume(state.used, self.resources, self.processes)?;
         state.accounts.extend(charged);
-        self.hold = Hold::Running;
+        self.processes = ProcessState::Running;
         Ok(())
     }
 
     /// Changes the share to another size. Fails if the host has no capacity.
     pub fn resize(&mut self, resources: Resources) -> Result<(), CapacityError> {
         let mut state = self.ledger.state();
-        let without = state.used.release(self.resources, self.hold);
+        let without = state.used.release(self.resources, self.processes);
         state.used = state.capacity.admit(without, resources)?;
         self.resources = resources;
         Ok(())
@@ -361,10 +369,10 @@ impl Reservation {
     /// Releases the share before the reservation is dropped. The drop then releases nothing.
     pub fn release(&mut self) {
         let mut state = self.ledger.state();
-        state.used = state.used.release(self.resources, self.hold);
+        state.used = state.used.release(self.resources, self.processes);
         self.resources = Resources { cpu: 0, memory_mb: 0, disk_mb: 0 };
         if let Some(share) = self.account.take() {
-            state.refund(&share, self.hold);
+            state.refund(&share, self.processes);
         }
     }
 }
@@ -431,7 +439,7 @@ mod tests {
         let capacity = Capacity { cpu: 2, memory_mb: 2048, disk_mb: 90_000 };
         let ledger = Arc::new(Ledger::new(capacity, QuotaTable::default(), 3));
         let mut paused = ledger.reserve(SIZE, None).unwrap();
-        paused.lower(Hold::Paused);
+        paused.lower(ProcessState::Frozen);
         let other = ledger.reserve(SIZE, None).unwrap();
         assert!(paused.raise().is_err());
         drop(other);
@@ -456,12 +464,12 @@ mod tests {
         let _second = ledger.reserve(SIZE, Some("acme")).unwrap();
         assert_eq!(refused_by(ledger.reserve(SIZE, Some("acme"))), Quota::Vcpus);
         let _other = ledger.reserve(SIZE, Some("other")).unwrap();
-        first.lower(Hold::Paused);
+        first.lower(ProcessState::Frozen);
         let third = ledger.reserve(SIZE, Some("acme")).unwrap();
         assert_eq!(refused_by(first.raise()), Quota::Vcpus);
         drop(third);
         first.raise().unwrap();
-        first.lower(Hold::Paused);
+        first.lower(ProcessState::Frozen);
         let _third = ledger.reserve(SIZE, Some("acme")).unwrap();
         assert_eq!(refused_by(ledger.reserve(SIZE, Some("acme"))), Quota::Sandboxes);
         assert_eq!((ledger.used_by("acme").sandboxes, ledger.used_by("acme").resources.cpu), (3, 4));
@@ -526,7 +534,7 @@ mod tests {
         sandbox.set_stored_bytes(6000 * MB, QuotaCheck::CountOnly).unwrap();
         assert_eq!(ledger.used_by("acme").disk_mb(), 11_122);
         // The sandbox may run again, and what it stored goes with it.
-        sandbox.lower(Hold::Stopped);
+        sandbox.lower(ProcessState::Ended);
         sandbox.raise().unwrap();
         drop(sandbox);
         assert_eq!((ledger.used_by("acme").disk_mb(), ledger.used_by("acme").sandboxes), (2, 0));
@@ -537,7 +545,7 @@ mod tests {
     #[test]
     fn recovered_sandboxes_count_even_over_the_quota() {
         let ledger = with_quotas(Quotas { sandboxes: Some(1), ..Quotas::default() });
-        let found: Vec<_> = (0..3).map(|_| ledger.adopt(SIZE, Hold::Paused, "acme")).collect();
+        let found: Vec<_> = (0..3).map(|_| ledger.adopt(SIZE, ProcessState::Frozen, "acme")).collect();
         assert_eq!(ledger.used_by("acme").sandboxes, 3);
         assert_eq!(refused_by(ledger.reserve(SIZE, Some("acme"))), Quota::Sandboxes);
         drop(found);
@@ -563,8 +571,8 @@ mod tests {
     #[test]
     fn nothing_starts_while_the_host_is_short() {
         let ledger = with_quotas(Quotas::default());
-        let mut paused = ledger.adopt(SIZE, Hold::Paused, "acme");
-        let mut stopped = ledger.adopt(SIZE, Hold::Stopped, "acme");
+        let mut paused = ledger.adopt(SIZE, ProcessState::Frozen, "acme");
+        let mut stopped = ledger.adopt(SIZE, ProcessState::Ended, "acme");
         let disk = Shortage::Disk { free_mb: 10, needed_mb: 150 };
         ledger.set_shortages(Some(disk), None);
         assert!(matches!(ledger.reserve(SIZE, None), Err(CapacityError::Shortage(_))));

@@ -18,8 +18,7 @@ use api::{EventKind, Isolation, SandboxId};
 use driver::Presence;
 use futures_util::StreamExt;
 use rules::{
-    Hold, HostRepair, PausedProcesses, ProcessState, RecordRepair, RepeatableWork, TimeMs, reconcile,
-    suspects_last,
+    HostRepair, PausedProcesses, ProcessState, RecordRepair, RepeatableWork, TimeMs, reconcile, suspects_last,
 };
 use serde_json::json;
 use store::SandboxRecord;
@@ -317,8 +316,7 @@ async fn start_actor(
     recovery: Option<WorkInProgress>,
 ) -> Result<ProcessState, EngineError> {
     let processes = record.lifecycle.process_state();
-    let mut reservation =
-        services.ledger.adopt(record.config.resources, Hold::of(processes), &record.account);
+    let mut reservation = services.ledger.adopt(record.config.resources, processes, &record.account);
     if processes == ProcessState::Stored {
         let stored = services.host.driver().disk_use(&record.id).await.map_or(0, |used| used.stored);
         reservation.set_stored_bytes(stored, QuotaCheck::CountOnly)?;

@@ -27,7 +27,7 @@ fn exactly_what_is_free_fits_and_one_more_does_not() {
         capacity.admit(two, SMALL),
         Err(Exhausted { resource: Resource::Cpu, requested: 2, free: 0, total: 4 })
     );
-    assert_eq!(two.release(SMALL, Hold::Running), one);
+    assert_eq!(two.release(SMALL, ProcessState::Running), one);
 }
 
 #[test]
@@ -53,30 +53,30 @@ fn a_paused_sandbox_holds_only_its_disk() {
     assert_eq!(paused, Usage { cpu: 0, memory_mb: 0, disk_mb: 5120 });
     let other = capacity.admit(paused, SMALL).unwrap();
     assert_eq!(
-        capacity.resume(other, SMALL, Hold::Paused),
+        capacity.resume(other, SMALL, ProcessState::Frozen),
         Err(Exhausted { resource: Resource::Cpu, requested: 2, free: 0, total: 2 })
     );
-    let alone = other.release(SMALL, Hold::Running);
-    assert_eq!(capacity.resume(alone, SMALL, Hold::Paused), Ok(running));
-    assert_eq!(alone.release(SMALL, Hold::Paused), Usage::default());
+    let alone = other.release(SMALL, ProcessState::Running);
+    assert_eq!(capacity.resume(alone, SMALL, ProcessState::Frozen), Ok(running));
+    assert_eq!(alone.release(SMALL, ProcessState::Frozen), Usage::default());
 }
 
 #[test]
 fn a_stopped_sandbox_needs_vcpus_and_memory_to_start() {
-    let used = Usage::default().plus(Usage::of(SMALL, Hold::Stopped));
+    let used = Usage::default().plus(Usage::of(SMALL, ProcessState::Ended));
     assert_eq!(used, Usage { cpu: 0, memory_mb: 0, disk_mb: 5120 });
     assert_eq!(
-        capacity(2, 2048, 5120).resume(used, SMALL, Hold::Stopped),
-        Ok(Usage::of(SMALL, Hold::Running))
+        capacity(2, 2048, 5120).resume(used, SMALL, ProcessState::Ended),
+        Ok(Usage::of(SMALL, ProcessState::Running))
     );
-    let full = capacity(2, 2047, 5120).resume(used, SMALL, Hold::Stopped);
+    let full = capacity(2, 2047, 5120).resume(used, SMALL, ProcessState::Ended);
     assert_eq!(full.unwrap_err().resource, Resource::Memory);
 }
 
 #[test]
 fn over_capacity_in_one_resource_still_gives_the_others() {
     let used = Usage { cpu: 0, memory_mb: 0, disk_mb: 9999 };
-    let resumed = capacity(4, 8192, 8192).resume(used, SMALL, Hold::Paused);
+    let resumed = capacity(4, 8192, 8192).resume(used, SMALL, ProcessState::Frozen);
     assert_eq!(resumed.unwrap().cpu, 2);
 }
 
@@ -137,31 +137,31 @@ proptest! {
         calls in prop::collection::vec((0u8..5, resources(), 0usize..8), 0..120),
     ) {
         let capacity = capacity(total.0, total.1, total.2);
-        let (mut used, mut living) = (Usage::default(), Vec::<(Resources, Hold)>::new());
+        let (mut used, mut living) = (Usage::default(), Vec::<(Resources, ProcessState)>::new());
         for (call, requested, which) in calls {
             let which = which % living.len().max(1);
             match (call, living.get(which).copied()) {
                 (0 | 1, _) => if let Ok(more) = capacity.admit(used, requested) {
                     used = more;
-                    living.push((requested, Hold::Running));
+                    living.push((requested, ProcessState::Running));
                 },
-                (2, Some((held, Hold::Running))) => {
+                (2, Some((held, ProcessState::Running))) => {
                     used = used.pause(held);
-                    living[which].1 = Hold::Paused;
+                    living[which].1 = ProcessState::Frozen;
                 }
-                (3, Some((held, hold @ (Hold::Paused | Hold::Stopped)))) => {
-                    if let Ok(more) = capacity.resume(used, held, hold) {
+                (3, Some((held, from @ (ProcessState::Frozen | ProcessState::Ended)))) => {
+                    if let Ok(more) = capacity.resume(used, held, from) {
                         used = more;
-                        living[which].1 = Hold::Running;
+                        living[which].1 = ProcessState::Running;
                     }
                 }
-                (4, Some((held, hold))) => {
-                    used = used.release(held, hold);
+                (4, Some((held, processes))) => {
+                    used = used.release(held, processes);
                     living.swap_remove(which);
                 }
                 _ => {}
             }
-            let sum = living.iter().fold(Usage::default(), |sum, (held, hold)| sum.plus(Usage::of(*held, *hold)));
+            let sum = living.iter().fold(Usage::default(), |sum, (held, processes)| sum.plus(Usage::of(*held, *processes)));
             prop_assert_eq!(used, sum);
             prop_assert!(used.cpu <= capacity.cpu);
             prop_assert!(used.memory_mb <= capacity.memory_mb && used.disk_mb <= capacity.disk_mb);
