@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::SandboxId;
-use driver::{Driver, NetworkHook, Presence, SandboxSpec};
+use driver::{Driver, DriverError, NetworkHook, Presence, SandboxSpec};
 use net::{Guest, Network};
+use rules::ProcessState;
 use store::SandboxRecord;
 
 use crate::error::{AgentError, EngineError};
@@ -101,9 +102,19 @@ impl Host {
         })
     }
 
+    /// Where the processes of a sandbox are.
+    pub async fn process_state(&self, id: &SandboxId) -> Result<ProcessState, DriverError> {
+        Ok(match self.driver.inspect(id).await? {
+            Presence::Running => ProcessState::Running,
+            Presence::Paused => ProcessState::Frozen,
+            Presence::Hibernated => ProcessState::Stored,
+            Presence::Stopped | Presence::Absent => ProcessState::Ended,
+        })
+    }
+
     /// Whether a sandbox that should have processes has none.
     pub async fn has_no_processes(&self, id: &SandboxId) -> bool {
-        matches!(self.driver.inspect(id).await, Ok(Presence::Stopped | Presence::Absent))
+        matches!(self.process_state(id).await, Ok(ProcessState::Ended))
     }
 
     /// Removes everything except the disk. The network is removed even if the isolation backend fails.

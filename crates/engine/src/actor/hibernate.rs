@@ -8,7 +8,6 @@
 //! a crash in between loses nothing. A sandbox whose isolation cannot store processes has its memory moved to swap space instead.
 
 use api::{EventKind, SandboxState};
-use driver::Presence;
 use rules::{Operation, ProcessState, RepeatableWork, decide};
 use serde_json::json;
 
@@ -98,7 +97,9 @@ async fn store_processes(actor: &mut Actor) -> Result<(), EngineError> {
         actor.timeouts.retry_hibernation(actor.context.stamped_store.now());
     }
     // If only what follows the storing has failed, the next attempt records it.
-    if stored.is_err() && !matches!(driver.inspect(actor.id()).await, Ok(Presence::Hibernated)) {
+    if stored.is_err()
+        && !matches!(actor.context.host.process_state(actor.id()).await, Ok(ProcessState::Stored))
+    {
         if has_lost_processes(actor).await {
             processes_lost(actor).await?;
         }

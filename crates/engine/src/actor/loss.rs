@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use api::EventKind;
-use driver::{MemoryKills, Presence};
-use rules::PausedProcesses;
+use driver::MemoryKills;
+use rules::{PausedProcesses, ProcessState};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -49,18 +49,18 @@ pub(super) async fn link_lost(actor: &mut Actor) {
 
 async fn inspect_after_link_loss(actor: &Actor, may_reconnect: bool) -> LinkLoss {
     loop {
-        match actor.context.host.driver().inspect(actor.id()).await {
-            Ok(Presence::Stopped | Presence::Hibernated | Presence::Absent) => {
+        match actor.context.host.process_state(actor.id()).await {
+            Ok(ProcessState::Ended | ProcessState::Stored) => {
                 return LinkLoss::ProcessesGone;
             }
             // A frozen agent cannot answer. The link is opened after the resume.
-            Ok(Presence::Paused) => return LinkLoss::Unreachable,
-            Ok(Presence::Running) if may_reconnect => {
+            Ok(ProcessState::Frozen) => return LinkLoss::Unreachable,
+            Ok(ProcessState::Running) if may_reconnect => {
                 if let Ok(agent) = actor.connect(RECONNECT_TIMEOUT).await {
                     return LinkLoss::Reconnected(agent);
                 }
             }
-            Ok(Presence::Running) => {}
+            Ok(ProcessState::Running) => {}
             Err(error) => {
                 tracing::warn!(id = %actor.id(), %error, "could not inspect a sandbox after the loss of its link");
             }

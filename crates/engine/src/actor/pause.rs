@@ -1,8 +1,7 @@
 //! Pause: freezes the processes of a running sandbox.
 
 use api::EventKind;
-use driver::Presence;
-use rules::{Operation, PausedProcesses, decide};
+use rules::{Operation, PausedProcesses, ProcessState, decide};
 use serde_json::json;
 
 use super::Actor;
@@ -52,9 +51,9 @@ pub(super) fn paused_result(actor: &Actor) -> PauseResult {
 
 /// Thaws the sandbox after a failed pause, if it is frozen.
 async fn undo_pause(actor: &Actor) {
-    let driver = actor.context.host.driver();
-    let thawed = match driver.inspect(actor.id()).await {
-        Ok(Presence::Paused) => driver.resume(actor.id()).await,
+    let host = &actor.context.host;
+    let thawed = match host.process_state(actor.id()).await {
+        Ok(ProcessState::Frozen) => host.driver().resume(actor.id()).await,
         Ok(_) => Ok(()),
         Err(error) => Err(error),
     };

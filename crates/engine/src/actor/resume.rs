@@ -1,7 +1,6 @@
 //! Resume: the processes of a paused sandbox run again, or it is started again on its disk.
 
 use api::EventKind;
-use driver::Presence;
 use rules::{Operation, PausedProcesses, ProcessState, RepeatableWork, decide};
 use serde_json::json;
 use tokio::time::Instant;
@@ -176,8 +175,8 @@ async fn undo_resume(actor: &mut Actor) {
     let host = &actor.context.host;
     let undone = match actor.processes.state() {
         ProcessState::Stored | ProcessState::Ended => host.stop(&guest(&actor.record)).await,
-        ProcessState::Frozen | ProcessState::Running => match host.driver().inspect(actor.id()).await {
-            Ok(Presence::Running) => host.driver().pause(actor.id()).await.map_err(Into::into),
+        ProcessState::Frozen | ProcessState::Running => match host.process_state(actor.id()).await {
+            Ok(ProcessState::Running) => host.driver().pause(actor.id()).await.map_err(Into::into),
             Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
         },

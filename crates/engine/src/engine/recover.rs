@@ -15,7 +15,6 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use api::{EventKind, Isolation, SandboxId};
-use driver::Presence;
 use futures_util::StreamExt;
 use rules::{
     HostRepair, PausedProcesses, ProcessState, RecordRepair, RepeatableWork, TimeMs, reconcile, suspects_last,
@@ -257,15 +256,12 @@ async fn adopt(
         record = end_on_replaced_disk(services, record).await?;
     }
     settle_prepared_disk(services, &record).await;
-    let inspected = driver.inspect(&id).await;
+    let inspected = services.host.process_state(&id).await;
     let is_known = inspected.is_ok();
-    let found = match inspected {
-        Ok(presence) => process_state_of(presence),
-        Err(error) => {
-            tracing::error!(%id, %error, "could not inspect a sandbox; keeping the state of its record");
-            record.lifecycle.process_state()
-        }
-    };
+    let found = inspected.unwrap_or_else(|error| {
+        tracing::error!(%id, %error, "could not inspect a sandbox; keeping the state of its record");
+        record.lifecycle.process_state()
+    });
     // Never a weaker one: a start that a crash has interrupted may not have recorded its isolation on the host yet.
     let isolation = driver.isolation(&id).await;
     if let Some(isolation) = isolation.filter(|found| *found > record.config.isolation) {
@@ -324,15 +320,6 @@ async fn start_actor(
     let slot = services.ledger.adopt_slot(record.slot);
     actor::spawn(&services.actors, ActorInit { record, agent: None, reservation, slot, recovery });
     Ok(processes)
-}
-
-fn process_state_of(presence: Presence) -> ProcessState {
-    match presence {
-        Presence::Running => ProcessState::Running,
-        Presence::Paused => ProcessState::Frozen,
-        Presence::Hibernated => ProcessState::Stored,
-        Presence::Stopped | Presence::Absent => ProcessState::Ended,
-    }
 }
 
 /// Finishes or forgets a rollback that a crash has interrupted.
