@@ -178,10 +178,11 @@ fn track(mounted: &MountedDisk) -> Option<(MountId, ChangeTracker)> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::path::{Path, PathBuf};
 
     use rustix::fs::{Mode, OFlags, openat};
+    use rustix::io::Errno;
 
     use super::*;
     use crate::disk::{Content, create_template};
@@ -205,16 +206,22 @@ mod tests {
         File::from(file).write_all(content).unwrap();
     }
 
-    /// The finished copy has this file.
-    fn check(copy: ImageCopy, name: &str, content: &[u8]) {
+    /// The content of these files in the finished copy; `None` for one that it lacks.
+    fn contents(copy: ImageCopy, names: &[String]) -> Vec<Option<Vec<u8>>> {
         let disk = copy.finish().unwrap();
         assert!(disk.layer.ends_with("snap_12345678/snap_12345678.img"));
         let device = loopdev::attach_read_only(&disk.layer).unwrap();
         let mount = crate::disk::ext4::mount_read_only(&device.path).unwrap();
-        let file = openat(&mount, format!("upper/{name}"), OFlags::RDONLY, Mode::empty()).unwrap();
-        let mut read = Vec::new();
-        std::io::Read::read_to_end(&mut File::from(file), &mut read).unwrap();
-        assert!(read == content, "{name} differs");
+        let read = |name: &String| {
+            let file = match openat(&mount, format!("upper/{name}"), OFlags::RDONLY, Mode::empty()) {
+                Err(Errno::NOENT) => return None,
+                file => file.unwrap(),
+            };
+            let mut content = Vec::new();
+            File::from(file).read_to_end(&mut content).unwrap();
+            Some(content)
+        };
+        names.iter().map(read).collect()
     }
 
     #[test]
@@ -227,7 +234,8 @@ mod tests {
         write(&mounted, "second", b"small");
         copy.capture(&disk, Some(&mounted)).unwrap();
         write(&mounted, "third", b"too late");
-        check(copy, "first", &content);
+        let found = contents(copy, &["first", "second", "third"].map(str::to_owned));
+        assert!(found == [Some(content), Some(b"small".to_vec()), None]);
     }
 
     #[test]
@@ -236,16 +244,19 @@ mod tests {
         let (mounted, disk, mut copy) = begin(dir.path());
         let tracker = ChangeTracker::with_rings(mounted.id.device, processors().unwrap(), 1).unwrap();
         (copy.is_shared, copy.tracked) = (false, Some((mounted.id, tracker)));
+        let names: Vec<String> = (0..300).map(|number| format!("file-{number}")).collect();
         // Each file is at least one request of its own.
-        for number in 0..300 {
-            write(&mounted, &format!("file-{number}"), &[1; 4096]);
+        for (number, name) in names.iter().enumerate() {
+            write(&mounted, name, &name.repeat(500).into_bytes());
             if number % 3 == 0 {
                 sync(&mounted.mount).unwrap();
             }
         }
         copy.approach(Some(&mounted)).unwrap();
         copy.capture(&disk, Some(&mounted)).unwrap();
-        check(copy, "file-150", &[1; 4096]);
+        for (name, found) in names.iter().zip(contents(copy, &names)) {
+            assert!(found == Some(name.repeat(500).into_bytes()), "{name} differs");
+        }
     }
 
     #[test]
