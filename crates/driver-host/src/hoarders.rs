@@ -112,6 +112,12 @@ impl Hoarders {
         }
     }
 
+    /// Kills the commands of those sandboxes that are hoarders. Returns which had any.
+    fn end_all(&self, is_hoarder: impl Fn(&SandboxId) -> bool) -> io::Result<Vec<SandboxId>> {
+        let ids = self.cgroups.sandboxes()?.into_iter();
+        Ok(ids.filter(|id| is_hoarder(id) && self.end_commands(id)).collect())
+    }
+
     /// Kills all processes but the agent. Returns whether there were any.
     fn end_commands(&self, id: &SandboxId) -> bool {
         let name = id.as_str();

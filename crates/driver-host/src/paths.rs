@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use api::{Isolation, SandboxId, SnapshotId};
 
+use crate::removal::remove_if_exists;
 use crate::settings::Settings;
 
 /// The disk, in the directory of a sandbox.
@@ -156,10 +157,8 @@ pub fn first_process(paths: &Paths) -> Option<i32> {
 pub fn record_isolation(paths: &Paths, isolation: Isolation) -> io::Result<()> {
     match isolation {
         Isolation::Container => {
-            [paths.isolation(), paths.token()].iter().try_for_each(|file| match fs::remove_file(file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            })
+            remove_if_exists(&paths.isolation())?;
+            remove_if_exists(&paths.token())
         }
         Isolation::Gvisor => fs::write(paths.isolation(), isolation.name()),
     }

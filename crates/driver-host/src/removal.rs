@@ -1,4 +1,4 @@
-//! Removes files, and waits for what disappears by itself.
+//! Removes and renames files that may be missing, and waits for what disappears by itself.
 
 use std::fs;
 use std::io;
@@ -24,6 +24,14 @@ pub fn poll(timeout: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io
 
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A missing file counts as renamed.
+pub fn rename_if_exists(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

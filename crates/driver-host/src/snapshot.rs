@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use api::SnapshotId;
 
 use crate::paths::snapshots_dir;
-use crate::removal::remove_tree;
+use crate::removal::{remove_tree, rename_if_exists};
 use crate::settings::Settings;
 use crate::stored_processes;
 
@@ -85,9 +85,7 @@ impl SnapshotDir {
     pub fn remove_processes(&self) -> io::Result<()> {
         let unfinished = self.unfinished_memory();
         remove_tree(&unfinished)?;
-        match fs::rename(self.memory(), &unfinished) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            renamed => renamed.and_then(|()| remove_tree(&unfinished)),
-        }
+        rename_if_exists(&self.memory(), &unfinished)?;
+        remove_tree(&unfinished)
     }
 }

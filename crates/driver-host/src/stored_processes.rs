@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use crate::agent::copies::AGENT_NAME;
 use crate::paths::Paths;
-use crate::removal::{poll, remove_tree};
+use crate::removal::{poll, remove_tree, rename_if_exists};
 
 /// The longest time to store the processes of a sandbox: a slow disk and a large memory.
 const STORE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -119,13 +119,6 @@ pub fn find(paths: &Paths) -> Result<PathBuf, DriverError> {
 /// The sandbox runs.
 pub fn mark_used(paths: &Paths) -> io::Result<()> {
     rename_if_exists(&paths.memory(), &paths.used_memory())
-}
-
-fn rename_if_exists(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::rename(from, to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// The name of the copy of the agent that stored processes run.

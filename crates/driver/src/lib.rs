@@ -78,15 +78,11 @@ pub trait Sandboxes: Send + Sync + 'static {
     }
 
     /// What a running sandbox uses; `None` if the backend does not know, or the sandbox has no processes.
-    async fn resource_use(&self, _id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
-        Ok(None)
-    }
+    async fn resource_use(&self, id: &SandboxId) -> Result<Option<ResourceUse>, DriverError>;
 
     /// The processes that the kernel has killed for lack of memory since the sandbox was started, also if none is left; `None` if the
     /// backend does not know, or nothing of the sandbox is left. Called at any time, also during another call for the sandbox.
-    async fn memory_kills(&self, _id: &SandboxId) -> Option<MemoryKills> {
-        None
-    }
+    async fn memory_kills(&self, id: &SandboxId) -> Option<MemoryKills>;
 
     /// Ends the commands of sandboxes that hold memory of the host which no limit of theirs counts. Returns which, and what they held.
     /// Called four times a second. While the totals of the host are low, it looks at no sandbox.
@@ -102,21 +98,15 @@ pub trait Sandboxes: Send + Sync + 'static {
 #[async_trait]
 pub trait Disks: Send + Sync + 'static {
     /// What the sandbox has written to its disk; zero if the backend does not know.
-    async fn disk_use(&self, _id: &SandboxId) -> Result<DiskUse, DriverError> {
-        Ok(DiskUse::default())
-    }
+    async fn disk_use(&self, id: &SandboxId) -> Result<DiskUse, DriverError>;
 
     /// Sandboxes with processes that use another file than the disk: somebody has replaced the disk under them, as a restore of the data
     /// directory does. What they write is lost. Called before any sandbox is started.
-    async fn with_replaced_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
-        Ok(Vec::new())
-    }
+    async fn with_replaced_disks(&self) -> Result<Vec<SandboxId>, DriverError>;
 
     /// Sandboxes with processes whose disk has become read-only, because a write of its file system failed. It stays so until the
     /// sandbox is stopped.
-    async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
-        Ok(Vec::new())
-    }
+    async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError>;
 
     /// Whether the sandbox is one of [`Self::with_read_only_disks`]. Called at any time, also during another call for the sandbox.
     async fn has_read_only_disk(&self, id: &SandboxId) -> Result<bool, DriverError> {
@@ -175,9 +165,7 @@ pub trait Disks: Send + Sync + 'static {
 #[async_trait]
 pub trait StoredProcesses: Send + Sync + 'static {
     /// Whether [`Self::hibernate`] and [`SnapshotScope::Processes`] work for sandboxes with an isolation.
-    fn can_store_processes(&self, _isolation: Isolation) -> bool {
-        false
-    }
+    fn can_store_processes(&self, isolation: Isolation) -> bool;
 
     /// Stores the processes of a running or paused sandbox, with their memory, and ends them. The sandbox is [`Presence::Hibernated`]
     /// afterwards, and survives a power failure. If this fails before the processes are stored, the sandbox is as before, unless the

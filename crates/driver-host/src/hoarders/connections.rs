@@ -142,10 +142,7 @@ pub fn end_hoarders(hoarders: &Hoarders) -> io::Result<Vec<SandboxId>> {
         return Ok(Vec::new());
     }
     let mut looks = hoarders.connection_looks.lock().ignore_poison();
-    let ended = looks.look(|| {
-        let ids = hoarders.cgroups.sandboxes()?.into_iter();
-        Ok(ids.filter(|id| is_hoarder(hoarders, id) && hoarders.end_commands(id)).collect())
-    });
+    let ended = looks.look(|| hoarders.end_all(|id| is_hoarder(hoarders, id)));
     ended.unwrap_or_else(|| Ok(Vec::new()))
 }
 

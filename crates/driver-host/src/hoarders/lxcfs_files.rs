@@ -18,10 +18,8 @@ const FILES_MAX: usize = 4096;
 /// Kills the commands of sandboxes that have too many files of lxcfs open. Their agents go on. Returns which.
 pub fn end_hoarders(hoarders: &Hoarders) -> io::Result<Vec<SandboxId>> {
     let Some(dir) = &hoarders.settings.lxcfs else { return Ok(Vec::new()) };
-    let ended = hoarders.lxcfs.count_if_large(dir, |need| {
-        let ids = hoarders.cgroups.sandboxes()?.into_iter();
-        Ok(ids.filter(|id| is_hoarder(hoarders, id, need) && hoarders.end_commands(id)).collect())
-    });
+    let ended =
+        hoarders.lxcfs.count_if_large(dir, |need| hoarders.end_all(|id| is_hoarder(hoarders, id, need)));
     ended.unwrap_or_else(|| Ok(Vec::new()))
 }
 

@@ -22,10 +22,7 @@ const SENDING: [&str; 2] = ["udp", "udp6"];
 
 /// Kills the commands of sandboxes whose sockets hold too much. Their agents go on. Returns which.
 pub fn end_hoarders(hoarders: &Hoarders) -> io::Result<Vec<SandboxId>> {
-    let ended = hoarders.slabs.count_if_grown(|| {
-        let ids = hoarders.cgroups.sandboxes()?.into_iter();
-        Ok(ids.filter(|id| is_hoarder(hoarders, id) && hoarders.end_commands(id)).collect())
-    });
+    let ended = hoarders.slabs.count_if_grown(|| hoarders.end_all(|id| is_hoarder(hoarders, id)));
     ended?.unwrap_or_else(|| Ok(Vec::new()))
 }
 

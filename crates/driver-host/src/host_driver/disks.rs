@@ -1,7 +1,6 @@
 //! The disks of sandboxes, and snapshots.
 
 use std::fs::{self, File};
-use std::io;
 use std::path::PathBuf;
 
 use api::{SandboxId, SnapshotId};
@@ -14,8 +13,8 @@ use super::snapshot_copy::HostCopy;
 use super::{Host, HostDriver};
 use crate::cgroup::Population;
 use crate::disk::{self, Content, read_only, replaced};
-use crate::paths::{ids_below, snapshots_dir};
-use crate::removal::{remove_if_exists, remove_tree};
+use crate::paths::{disk_bytes_in, ids_below, snapshots_dir};
+use crate::removal::{remove_if_exists, remove_tree, rename_if_exists};
 use crate::stored_processes;
 
 #[async_trait]
@@ -24,7 +23,7 @@ impl Disks for HostDriver {
         self.run(id, |host, id| {
             let stored = stored_processes::size(&host.paths(id).memory()).unwrap_or(0);
             let dirty = host.cgroups.dirty_bytes(id.as_str());
-            Ok(DiskUse { allocated: host.allocated_bytes(id), dirty, stored })
+            Ok(DiskUse { allocated: disk_bytes_in(&host.settings.data_dir, id), dirty, stored })
         })
         .await
     }
@@ -148,11 +147,7 @@ impl Host {
             // Stored processes belong to the old disk.
             self.discard_memory(id)?;
         }
-        let renamed = match fs::rename(paths.prepared_disk(), paths.disk()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            renamed => renamed,
-        };
-        renamed
+        rename_if_exists(&paths.prepared_disk(), &paths.disk())
             .and_then(|()| stored_processes::adopt_prepared(&paths))
             .and_then(|()| base::sync_dir(&paths.data))
             .at(DriverStep::ReplaceDisk)

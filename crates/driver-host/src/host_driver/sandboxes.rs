@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -19,7 +18,7 @@ use crate::agent::control_link;
 use crate::agent::link::{self, Listener};
 use crate::cgroup::{Leftover, Population, cpus_of};
 use crate::disk::{self, Content};
-use crate::paths::{bundles_dir, ids_below, isolation_of, runtime_root, sandboxes_dir};
+use crate::paths::{bundles_dir, disk_bytes_in, ids_below, isolation_of, runtime_root, sandboxes_dir};
 use crate::removal::{poll, remove_tree};
 
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -129,7 +128,7 @@ impl Sandboxes for HostDriver {
             let Some((cpu_us, memory, memory_cache)) = host.cgroups.usage(id.as_str()) else {
                 return Ok(None);
             };
-            let disk = host.allocated_bytes(id);
+            let disk = disk_bytes_in(&host.settings.data_dir, id);
             Ok(Some(ResourceUse { cpu_us, memory, memory_cache, disk }))
         })
         .await
@@ -191,11 +190,6 @@ impl Host {
         let before = used();
         self.cgroups.page_out(id.as_str(), before)?;
         Ok(before.saturating_sub(used()))
-    }
-
-    /// Bytes that the disk of a sandbox occupies.
-    pub(super) fn allocated_bytes(&self, id: &SandboxId) -> u64 {
-        fs::metadata(self.paths(id).disk()).map_or(0, |metadata| metadata.blocks().saturating_mul(512))
     }
 
     fn list(&self) -> io::Result<Vec<SandboxId>> {

@@ -28,8 +28,10 @@ impl HostCopy {
     ) -> Result<Self, DriverError> {
         let dir = driver.host.snapshot(snapshot);
         let begin = |host: &Host, id: &SandboxId| {
-            if host.presence(id)? == Presence::Absent {
-                return Err(host.refusal(id, "copy the disk of"));
+            let presence = host.presence(id)?;
+            if presence == Presence::Absent {
+                let (id, action) = (id.clone(), "copy the disk of");
+                return Err(DriverError::InvalidState { id, presence, action });
             }
             let mounted = host.disks.find(id).at(DriverStep::CopyDisk)?;
             ImageCopy::begin(&host.paths(id).disk(), dir, mounted).at(DriverStep::CopyDisk)
