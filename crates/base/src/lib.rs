@@ -2,6 +2,7 @@
 
 #[cfg(feature = "blocking")]
 mod blocking;
+mod chain_text;
 mod crc32;
 mod durable;
 mod poison;
@@ -10,6 +11,7 @@ mod time;
 
 #[cfg(feature = "blocking")]
 pub use blocking::{TaskLost, blocking};
+pub use chain_text::chain_text;
 pub use crc32::crc32;
 pub use durable::{is_disk_full, replace_file, sync_dir, sync_parent};
 pub use poison::IgnorePoison;

@@ -14,6 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::error::{ApiError, of_quota, rate_limited};
+use admission::in_flight;
+use admission::keyring;
+use admission::limiter::Refused;
+use admission::memory::GrowingBody;
+use admission::output_memory::OutputReservation;
+use admission::record::Record;
+use admission::request_id::{self, RequestId};
 use anyhow::Result;
 use api::{ErrorCode, SandboxId};
 use async_trait::async_trait;
@@ -28,20 +36,13 @@ use e2b::{
 };
 use engine::EngineError;
 use listen::Pace;
-use rules::{Charge, HostOf, KeyLimits, KeyText, ReservedName};
+use rules::{Charge, HostOf, KeyLimits, ReservedName};
 use store::{EventFilter, EventListing, EventPage, SandboxRecord};
 
 use crate::app;
 use crate::config::Config;
-use crate::error::{ApiError, OperationKind, of_builder, of_engine, rate_limited};
-use crate::in_flight;
-use crate::keyring;
-use crate::layers::Record;
-use crate::limiter::Refused;
-use crate::memory::GrowingBody;
-use crate::output::{self, OutputReservation};
+use crate::error::{OperationKind, of_builder, of_engine};
 use crate::ports::read_or_create_secret;
-use crate::request_id::{self, RequestId};
 use crate::routes;
 use crate::service::Service;
 
@@ -128,7 +129,7 @@ impl E2b {
             Target::Refused(_) => ("e2b", None),
         };
         // Dropped without a response, it records that the client disconnected.
-        let mut record = Record::e2b(&self.service, &id, route, sandbox, &request);
+        let mut record = Record::e2b(&self.service.gate, &id, route, sandbox, &request);
         let key = request.headers().get(API_KEY).cloned();
         if request.uri().path() == STREAM_INPUT
             && is_envd
@@ -155,7 +156,7 @@ impl E2b {
         self.count_refusal(code);
         if code == Some(ErrorCode::Unauthorized) {
             let key = key.as_ref().and_then(|key| key.to_str().ok());
-            record.ended_key = key.and_then(|key| self.service.keyring.ended(key));
+            record.ended_key = key.and_then(|key| self.service.gate.keyring.ended(key));
         }
         record.answered_as_expected(response.status(), code);
         response
@@ -165,8 +166,8 @@ impl E2b {
     /// refused.
     fn count_refusal(&self, code: Option<ErrorCode>) {
         match code {
-            Some(ErrorCode::Unauthorized) => self.service.metrics.refused("unauthorized"),
-            Some(ErrorCode::Forbidden) => self.service.metrics.refused("forbidden"),
+            Some(ErrorCode::Unauthorized) => self.service.gate.metrics.refused("unauthorized"),
+            Some(ErrorCode::Forbidden) => self.service.gate.metrics.refused("forbidden"),
             _ => {}
         }
     }
@@ -292,10 +293,6 @@ struct Services {
 }
 
 impl Services {
-    fn find(&self, key: &KeyText) -> Option<keyring::Caller> {
-        self.service.keyring.find(key.as_str())
-    }
-
     fn native_caller(&self, caller: &Caller) -> keyring::Caller {
         let Caller { account, key_id, scopes } = caller.clone();
         let limits = self.limits_of(&key_id);
@@ -304,11 +301,11 @@ impl Services {
 
     /// The rate limits of a key. One that was revoked a moment ago is refused by the next request.
     fn limits_of(&self, key_id: &str) -> KeyLimits {
-        self.service.keyring.of_id(key_id).map_or_else(KeyLimits::default, |key| key.limits)
+        self.service.gate.keyring.of_id(key_id).map_or_else(KeyLimits::default, |key| key.limits)
     }
 
     fn rate_limited(&self, refused: &Refused) -> E2bError {
-        self.service.metrics.refused("rate_limited");
+        self.service.gate.metrics.refused("rate_limited");
         of_native(&rate_limited(refused))
     }
 }
@@ -337,7 +334,7 @@ struct Share(OutputReservation);
 #[async_trait]
 impl ResponseMemory for Share {
     async fn cover(&mut self, bytes: usize) -> Result<(), E2bError> {
-        output::cover(&mut self.0, bytes).await.map_err(|error| of_native(&error))
+        self.0.cover(bytes).await.map_err(|error| of_native(&error))
     }
 }
 
@@ -349,23 +346,15 @@ fn shown_caller(caller: keyring::Caller) -> Caller {
 #[async_trait]
 impl HostServices for Services {
     async fn authenticate(&self, key: &str) -> Option<Caller> {
-        let key = KeyText::parse_any(key).ok()?;
-        let mut caller = self.find(&key);
-        // The key may be newer than the keyring's last refresh.
-        if caller.is_none()
-            && self.service.keyring.refresh_and_find(key.as_str(), self.service.store.as_ref()).await
-        {
-            caller = self.find(&key);
-        }
-        caller.map(shown_caller)
+        self.service.gate.authenticate(key).await.ok().map(shown_caller)
     }
 
     fn keys(&self, account: &str) -> Vec<Caller> {
-        self.service.keyring.of_account(account).into_iter().map(shown_caller).collect()
+        self.service.gate.keyring.of_account(account).into_iter().map(shown_caller).collect()
     }
 
     fn count(&self, caller: &Caller, charge: Charge) -> Result<(), E2bError> {
-        let counted = self.service.limiter.count(&self.native_caller(caller), charge, None);
+        let counted = self.service.gate.limiter.count(&self.native_caller(caller), charge, None);
         counted.map(|_| ()).map_err(|refused| self.rate_limited(&refused))
     }
 
@@ -376,25 +365,25 @@ impl HostServices for Services {
         sandbox: &SandboxId,
     ) -> Result<(), E2bError> {
         let limits = key_id.map_or_else(KeyLimits::default, |key_id| self.limits_of(key_id));
-        let counted = self.service.limiter.count_execution(account, limits, sandbox);
+        let counted = self.service.gate.limiter.count_execution(account, limits, sandbox);
         counted.map_err(|refused| self.rate_limited(&refused))
     }
 
     fn body_buffer(&self, account: &Arc<str>, max_bytes: usize) -> Box<dyn BodyBuffer> {
-        Box::new(Buffer(self.service.request_memory.body(account, max_bytes)))
+        Box::new(Buffer(self.service.gate.request_memory.body(account, max_bytes)))
     }
 
     fn response_memory(&self, account: &Arc<str>) -> Box<dyn ResponseMemory> {
-        Box::new(Share(self.service.output_memory.response(account)))
+        Box::new(Share(self.service.gate.output_memory.response(account)))
     }
 
     fn enter(&self, account: &Arc<str>, headers: &HeaderMap) -> Result<e2b::Permit, E2bError> {
         let kind = if is_stream(headers) { in_flight::Kind::Stream } else { in_flight::Kind::Request };
-        let permit = self.service.in_flight.enter(account, kind).map_err(|refused| {
-            self.service.metrics.refused("quota_exceeded");
-            of_native(&crate::error::of_quota(&refused))
+        let permit = self.service.gate.in_flight.enter(account, kind).map_err(|refused| {
+            self.service.gate.metrics.refused("quota_exceeded");
+            of_native(&of_quota(&refused))
         })?;
-        let (memory, account) = (Arc::clone(&self.service.output_memory), Arc::clone(account));
+        let (memory, account) = (Arc::clone(&self.service.gate.output_memory), Arc::clone(account));
         Ok(Box::new(move |response| {
             let counted = memory.count(&account, response);
             permit.attach(counted.unwrap_or_else(|error| of_native(&error).into_response()))

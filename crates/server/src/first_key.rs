@@ -6,11 +6,11 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use admission::keyring;
 use anyhow::{Context, Result};
 use rules::{KeyLimits, KeyText, Scopes};
 use store::{KeyRecord, Store};
 
-use crate::keyring;
 use crate::new_key::{NewKey, new_text, register};
 use crate::private_file;
 

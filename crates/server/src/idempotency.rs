@@ -22,6 +22,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use admission::error::{ApiError, InvalidJson, RefusalCode};
+use admission::keyring::Caller;
+use admission::output_memory::OutputMemory;
+use admission::wall_clock::now;
 use api::{ErrorCode, ErrorObject};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -32,10 +36,7 @@ use store::Store;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::error::{ApiError, InvalidJson, RefusalCode};
-use crate::keyring::Caller;
-use crate::output::{Content, OutputMemory};
-use crate::wall_clock::now;
+use crate::output::Content;
 use pending::{Completion, Outcome};
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");

@@ -7,6 +7,8 @@
 mod connection;
 mod program;
 
+use admission::error::{ApiError, Condition, RefusalCode};
+use admission::output_memory::OutputReservation;
 use api::{CodeException, CodeResult, ErrorCode};
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HOST};
@@ -20,8 +22,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::{ApiError, Condition, RefusalCode, invalid_interpreter};
-use crate::output::{OutputReservation, cover};
+use crate::error::invalid_interpreter;
 use connection::TunnelStream;
 pub use program::{Connection, connect, connect_port};
 
@@ -114,7 +115,7 @@ impl Reply {
                 return Err(invalid_interpreter("an event is too long"));
             }
             // The bytes, and what they are parsed into.
-            cover(memory, self.unread.len() * 2).await?;
+            memory.cover(self.unread.len() * 2).await?;
             match self.body.frame().await {
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else { continue };

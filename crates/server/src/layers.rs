@@ -7,37 +7,33 @@
 //!            <- log line, metrics <- X-Request-Id, rate headers, content type, error body <-
 //! ```
 //!
-//! `routes` has the table of endpoints; `commands::serve` runs [`maintain`] in a task and passes [`Unrouted`] to the listeners. Every
+//! `routes` has the table of endpoints; `commands::serve` passes [`Unrouted`] to the listeners. Every
 //! response that leaves here is complete, whatever fails in a handler.
 
-mod admission;
+mod admit;
 mod envelope;
-mod maintenance;
 mod named_sandbox;
-mod record;
 mod start_page;
 mod unrouted;
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use admission::endpoint::{Authorized, Found, Matched};
+use admission::error::ApiError;
+use admission::in_flight;
+use admission::record::Record;
+use admission::request_id::RequestId;
 use api::ErrorCode;
 use axum::extract::Request;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::FutureExt;
 use listen::{Answer, Application};
 
-use crate::endpoint::{Authorized, Found, Matched, Table};
-use crate::error::{ApiError, of_quota};
-use crate::in_flight;
+use crate::endpoint::Table;
 use crate::origins;
-use crate::request_id::RequestId;
 use crate::service::Service;
-use admission::admit;
+use admit::admit;
 
-pub use maintenance::maintain;
-pub use record::Record;
 pub use start_page::START_PAGE;
 pub use unrouted::Unrouted;
 
@@ -68,36 +64,29 @@ impl Guarded {
         let rule = matched.rule();
         let head_only = request.method() == Method::HEAD;
         let id = RequestId::of(request.headers());
-        let mut admitted = admit(&service, rule, sandbox.as_deref(), &request);
-        // The key may be newer than the keyring's last refresh.
-        if let Some(key) = admitted.unknown_key(request.headers())
-            && service.keyring.refresh_and_find(&key, service.store.as_ref()).await
-        {
-            admitted = admit(&service, rule, sandbox.as_deref(), &request);
-        }
+        let head = (request.method(), request.uri(), request.headers());
+        let admitted = admit(&service, rule, sandbox.as_deref(), head).await;
         if admitted.is_unauthorized() {
-            service.metrics.refused("unauthorized");
+            service.gate.metrics.refused("unauthorized");
         }
         // Dropped without a response, it records that the client disconnected.
-        let mut record = Record::begin(&service, &id, rule, admitted.sandbox.id().cloned(), &request);
+        let mut record = Record::begin(&service.gate, &id, rule, admitted.sandbox.id().cloned(), &request);
         record.ended_key =
-            admitted.unknown_key(request.headers()).and_then(|key| service.keyring.ended(&key));
+            admitted.unknown_key(request.headers()).and_then(|key| service.gate.keyring.ended(&key));
         // Borrows from the request, which moves to the handler.
         drop(sandbox);
         admitted.sandbox.write_id(&mut request);
         record.caller.clone_from(&admitted.caller);
-        let (mut response, permit) = match admitted.refusal {
-            Some(error) => (error.into_response(), None),
+        let mut response = match admitted.refusal {
+            Some(error) => error.into_response(),
             None => {
-                let (service, request_id) = (Arc::clone(&service), id.clone());
-                let caller = admitted.caller;
-                counted(matched, Authorized { service, caller, request_id, request }).await
+                let account = record.caller.as_ref().map(|caller| &caller.account);
+                let kind = in_flight::Kind::of(request.headers());
+                let (gate, request_id) = (Arc::clone(&service.gate), id.clone());
+                let authorized = Authorized { service, caller: admitted.caller, request_id, request };
+                gate.run(account, kind, respond(matched, authorized), IntoResponse::into_response).await
             }
         };
-        if let Some(caller) = &record.caller {
-            let counted = service.output_memory.count(&caller.account, response);
-            response = counted.unwrap_or_else(IntoResponse::into_response);
-        }
         let summary = envelope::complete(&mut response, &id, admitted.rate_headers);
         if head_only {
             envelope::behead(&mut response);
@@ -106,32 +95,11 @@ impl Guarded {
             origins::allow(&mut response, origin);
         }
         record.answered(response.status(), summary);
-        match permit {
-            Some(permit) => permit.attach(response),
-            None => response,
-        }
+        response
     }
 }
 
-/// The response, and the account's permit, which the body holds until it is sent.
-async fn counted(matched: Matched<'_>, authorized: Authorized) -> (Response, Option<in_flight::Permit>) {
-    let service = &authorized.service;
-    let kind = in_flight::Kind::of(authorized.request.headers());
-    let entered = authorized.caller.as_ref().map(|caller| service.in_flight.enter(&caller.account, kind));
-    let permit = match entered.transpose() {
-        Ok(permit) => permit,
-        Err(refused) => {
-            service.metrics.refused("quota_exceeded");
-            return (of_quota(&refused).into_response(), None);
-        }
-    };
-    match AssertUnwindSafe(respond(matched, authorized)).catch_unwind().await {
-        Ok(response) => (response, permit),
-        Err(panic) => (panicked(&*panic).into_response(), permit),
-    }
-}
-
-async fn respond(matched: Matched<'_>, authorized: Authorized) -> Response {
+async fn respond(matched: Matched<'_, Service>, authorized: Authorized<Service>) -> Response {
     match matched {
         Matched::Endpoint(endpoint) => {
             let response = endpoint.call(authorized).await;
@@ -158,12 +126,6 @@ fn wrong_method(request: &Request) -> ApiError {
     let message =
         format!("{path} does not support the method {method}; the header Allow lists the supported ones");
     ApiError::new(ErrorCode::MethodNotAllowed, message)
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> ApiError {
-    let message = panic.downcast_ref::<&str>().copied();
-    let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    ApiError::internal(format!("a handler panicked: {}", message.unwrap_or("without a message")))
 }
 
 #[cfg(test)]

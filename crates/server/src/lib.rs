@@ -5,8 +5,6 @@
 
 mod allowed_images;
 mod app;
-#[cfg(test)]
-mod captured_log;
 mod cli;
 mod commands;
 mod config;
@@ -18,16 +16,12 @@ mod explain;
 mod first_key;
 mod idempotency;
 mod image_access;
-mod in_flight;
 mod in_process;
 mod interpreter;
-mod keyring;
 mod layers;
 mod layers_in_use;
-mod limiter;
 mod log_writer;
 mod logs;
-mod memory;
 mod metrics;
 mod new_key;
 mod notify;
@@ -37,11 +31,9 @@ mod output;
 mod ports;
 mod private_file;
 mod progress;
-mod proxies;
 mod pull_ledger;
 mod relay;
 mod replaced_database;
-mod request_id;
 mod routes;
 mod service;
 mod sse;
@@ -49,17 +41,17 @@ mod start_check;
 mod stdout;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-mod wall_clock;
 
 use std::process::ExitCode;
 
+use admission::proxies;
 use cli::{Command, ConfigCommand, Global};
 use config::Config;
 use start_check::{StartCheck, close_own_secrets};
 
+pub use base::chain_text;
 pub use cli::Cli;
 pub use commands::EXIT_CODE_SANDBOXD_FAILED;
-pub use error::chain_text;
 
 /// Runs the command of a command line and returns its exit code.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {

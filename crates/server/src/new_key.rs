@@ -2,12 +2,11 @@
 //!
 //! Only the hash of a key is stored; its text is returned once.
 
+use admission::keyring;
+use admission::wall_clock::now;
 use anyhow::{Result, ensure};
 use rules::{KeyLimits, KeyText, Scopes};
 use store::{Batch, KeyRecord, Store, Write};
-
-use crate::keyring;
-use crate::wall_clock::now;
 
 const ID_CHARS: usize = 16;
 const ACCOUNT_CHARS: usize = 64;

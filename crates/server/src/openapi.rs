@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use admission::endpoint::{Access, DocumentedError, Operation, Tag};
 use api::{
     DetachedBody, Done, ErrorBody, ErrorCode, ErrorObject, EventBody, EventKinds, ExecuteBody, RuntimeEvent,
 };
@@ -12,7 +13,7 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::endpoint::{Access, DocumentedError, Endpoint, Operation, Tag};
+use crate::endpoint::Endpoint;
 
 const SECURITY_SCHEME: &str = "apiKey";
 const DESCRIPTION: &str = "Isolated Linux sandboxes on your own hardware: create, run commands, pause, resume, \

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
+use admission::wall_clock::now;
 use base::IgnorePoison;
 use image::PullQuota;
 use rules::{PullQuotaReached, PulledBytes, TimeMs};
 use serde::{Deserialize, Serialize};
-
-use crate::wall_clock::now;
 
 const FILE: &str = "pulled-bytes.json";
 /// The file is written after so many bytes, and after each pull.

@@ -27,6 +27,8 @@ mod upgrade;
 
 use std::sync::Arc;
 
+use admission::error::ApiError;
+use admission::request_id::RequestId;
 use api::{ErrorCode, SandboxId};
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
@@ -39,10 +41,9 @@ use listen::{Answer, Application, Pace};
 use rules::HostOf;
 
 use crate::e2b::{E2b, Target};
-use crate::error::{ApiError, of_entry, of_full_ports, unknown_host};
+use crate::error::{of_entry, of_full_ports, unknown_host};
 use crate::interpreter;
 use crate::layers::Guarded;
-use crate::request_id::RequestId;
 use crate::service::Service;
 use access::Access;
 use heads::Forwarded;
@@ -119,7 +120,7 @@ async fn pass(service: &Service, request: Request, id: &SandboxId, port: u16) ->
     let requester = Requester::of(&request);
     match carry(service, request, id, port, &requester).await {
         Ok(response) => {
-            service.metrics.ports.answered(response.status().as_u16());
+            service.gate.metrics.ports.answered(response.status().as_u16());
             response
         }
         Err(error) => {
@@ -133,7 +134,7 @@ async fn pass(service: &Service, request: Request, id: &SandboxId, port: u16) ->
 }
 
 fn refuse(service: &Service, requester: &Requester, error: &ApiError) -> Response {
-    service.metrics.ports.refused(error.code.as_str());
+    service.gate.metrics.ports.refused(error.code.as_str());
     requester.refuse(error)
 }
 
@@ -170,7 +171,7 @@ async fn forward(
     let port_permit = service.ports.permit(&exposure.record.account, id).map_err(of_full_ports)?;
     let (tunnel, permit) =
         interpreter::connect_port(&service.engine, &exposure).await.map_err(|error| of_entry(error, port))?;
-    let held = (permit, port_permit, service.metrics.ports.opened());
+    let held = (permit, port_permit, service.gate.metrics.ports.opened());
     let connection = ProgramConnection::new(
         tunnel,
         held,

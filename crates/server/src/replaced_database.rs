@@ -115,8 +115,9 @@ fn open_files(pid: u32) -> Option<Vec<(PathBuf, FileIdentity)>> {
 mod tests {
     use std::fs::File;
 
+    use admission::captured_log::CapturedLog;
+
     use super::*;
-    use crate::captured_log::CapturedLog;
 
     /// A data directory in place of another one, whose database is open.
     fn replace(parent: &Path) -> (PathBuf, File) {

@@ -39,7 +39,9 @@ mod view;
 
 use std::sync::Arc;
 
-use crate::endpoint::{Conflict, Endpoint, Table};
+use admission::endpoint::Conflict;
+
+use crate::endpoint::{Endpoint, Table};
 use crate::layers::Guarded;
 use crate::service::Service;
 

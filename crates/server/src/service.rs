@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::Gate;
 use api::LimitsView;
 use builder::Builder;
 use engine::Engine;
@@ -13,15 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::idempotency::Idempotency;
 use crate::image_access::ImageAccess;
-use crate::in_flight::InFlight;
-use crate::keyring::Keyring;
-use crate::limiter::Limiter;
-use crate::memory::RequestMemory;
-use crate::metrics::Metrics;
 use crate::origins::AllowedOrigins;
-use crate::output::OutputMemory;
 use crate::ports::Ports;
-use crate::proxies::TrustedProxies;
 
 /// The shared state of all handlers.
 pub struct Service {
@@ -31,19 +25,10 @@ pub struct Service {
     pub builder: Builder,
     /// Which images of registries accounts may name, besides those of the catalogue.
     pub image_access: ImageAccess,
-    pub keyring: Keyring,
-    pub limiter: Limiter,
+    /// Keys, limits and budgets of all doors.
+    pub gate: Arc<Gate>,
     pub idempotency: Idempotency,
-    /// Requests and streams of each account.
-    pub in_flight: InFlight,
     pub ports: Ports,
-    /// Memory for request bodies.
-    pub request_memory: RequestMemory,
-    /// Memory for output that clients have not read yet.
-    pub output_memory: Arc<OutputMemory>,
-    pub metrics: Metrics,
-    /// Proxies whose forwarding headers count.
-    pub trusted_proxies: TrustedProxies,
     /// Web pages that may call the API.
     pub allowed_origins: AllowedOrigins,
     /// Without the isolation, which depends on the account; see [`Self::create_rules`].

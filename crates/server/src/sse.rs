@@ -7,6 +7,8 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::time::Duration;
 
+use admission::error::ApiError;
+use admission::request_id::RequestId;
 use api::{BuildEvent, CodeEvent, EventKind, StreamEvent};
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, header};
@@ -15,9 +17,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use serde::Serialize;
 
-use crate::error::ApiError;
 use crate::output::Piece;
-use crate::request_id::RequestId;
 
 /// Proxies drop connections without traffic after a minute.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -12,6 +12,11 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use admission::Gate;
+use admission::keyring::{Keyring, hash_of};
+use admission::limiter::Limiter;
+use admission::metrics::RequestMetrics;
+use admission::output_memory::OutputMemory;
 use anyhow::{Context, Result};
 use builder::Builder;
 use driver::fake::FakeDriver;
@@ -27,11 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, Mcp};
 use crate::idempotency::Idempotency;
 use crate::image_access::{ImageAccess, ImageSettings};
-use crate::keyring::{Keyring, hash_of};
 use crate::layers::{Guarded, Unrouted};
-use crate::limiter::Limiter;
-use crate::metrics::Metrics;
-use crate::output::OutputMemory;
 use crate::ports::Ports;
 use crate::relay::Relay;
 use crate::routes;
@@ -107,21 +108,16 @@ impl Harness {
             log_bytes: 0,
         };
         let builder = Builder::open(engine.clone(), Arc::clone(&kept), builder).await?;
+        let gate = gate(&store, Rates::UNLIMITED, Arc::clone(&output)).await?;
         let mut service = Service {
             engine,
             builder,
             images,
             image_access: image_access(settings.allow_any_image, dir.path()),
-            keyring: Keyring::load(&store).await?,
-            limiter: Limiter::new(Rates::UNLIMITED),
+            gate: Arc::new(gate),
             idempotency: Idempotency::new(Arc::clone(&kept), Arc::clone(&output)),
-            in_flight: Default::default(),
-            request_memory: Default::default(),
-            output_memory: Arc::clone(&output),
             ports: Ports::passing(&Config::default()),
             store: kept,
-            metrics: Metrics::new(),
-            trusted_proxies: Default::default(),
             allowed_origins: Default::default(),
             config_rules: Default::default(),
             isolation: Default::default(),
@@ -170,11 +166,35 @@ pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> Eng
     }
 }
 
+/// A gate with the keys of the store, and no limits but these rates.
+pub(crate) async fn gate(
+    store: &MemoryStore,
+    rates: Rates,
+    output_memory: Arc<OutputMemory>,
+) -> Result<Gate> {
+    Ok(Gate {
+        keyring: Keyring::load(store).await?,
+        limiter: Limiter::new(rates),
+        in_flight: Default::default(),
+        request_memory: Default::default(),
+        output_memory,
+        metrics: RequestMetrics::new(),
+        trusted_proxies: Default::default(),
+        store: Arc::new(store.clone()),
+    })
+}
+
+/// The gate of a service that does not run yet.
+#[cfg(test)]
+pub(crate) fn gate_of(service: &mut Service) -> &mut Gate {
+    Arc::get_mut(&mut service.gate).expect("a service that does not run yet")
+}
+
 /// Adds a key while the service runs.
 #[cfg(test)]
 pub(crate) async fn add_key(service: &Service, record: KeyRecord) -> Result<()> {
     service.store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await?;
-    service.keyring.refresh(&*service.store).await?;
+    service.gate.keyring.refresh(&*service.store).await?;
     Ok(())
 }
 

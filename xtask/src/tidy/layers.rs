@@ -18,7 +18,7 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 32] = [
+const LAYERS: [Layer; 33] = [
     layer("base", &[], &[]),
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
@@ -56,6 +56,7 @@ const LAYERS: [Layer; 32] = [
         &[],
     ),
     layer("listen", &["base"], &[]),
+    layer("admission", &["base", "sandboxd-api", "rules", "store", "listen", "reader"], &[]),
     layer(
         "builder",
         &["base", "sandboxd-api", "dockerfile", "rules", "permits", "store", "engine", "tarball"],
@@ -84,6 +85,7 @@ const LAYERS: [Layer; 32] = [
             "engine",
             "dockerfile",
             "builder",
+            "admission",
             "e2b",
             "listen",
             "reader",

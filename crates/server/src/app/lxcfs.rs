@@ -22,13 +22,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use base::chain_text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::{find_program, meminfo_kilobytes, oom_score, total_memory_mb};
 use crate::config::Config;
-use crate::error::chain_text;
 
 /// The mount point of the distributions' packages.
 const SYSTEM: &str = "/var/lib/lxcfs";

@@ -67,8 +67,9 @@ fn lower(process: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use admission::captured_log::CapturedLog;
+
     use super::*;
-    use crate::captured_log::CapturedLog;
 
     #[test]
     fn the_first_failure_is_logged() {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use admission::wall_clock::now;
 use anyhow::Result;
 use api::SandboxState;
 use driver_host::disk_bytes_in;
@@ -15,7 +16,6 @@ use crate::app::open_store_of_list;
 use crate::cli::AccountsArguments;
 use crate::config::Config;
 use crate::stdout;
-use crate::wall_clock::now;
 
 const MB: u64 = 1 << 20;
 

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use admission::keyring::hash_of;
+use admission::wall_clock::now;
 use anyhow::{Result, bail, ensure};
 use rules::{KeyText, TimeMs, is_key_listed, key_end};
 use serde_json::json;
@@ -11,11 +13,9 @@ use crate::app::{open_existing_store, open_store, open_store_of_list};
 use crate::cli::{KeyCommand, KeyFormat};
 use crate::commands::serve::lock_path;
 use crate::config::Config;
-use crate::keyring::hash_of;
 use crate::new_key::{NewKey, new_text, register};
 use crate::replaced_database::refuse_other;
 use crate::stdout;
-use crate::wall_clock::now;
 
 pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
     refuse_other(&config.data_dir, &lock_path(&config.run_dir))?;

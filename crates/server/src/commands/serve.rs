@@ -35,7 +35,6 @@ use crate::app::{
 use crate::cli::ServeArguments;
 use crate::config::Config;
 use crate::first_key::{LocalKey, first_key};
-use crate::layers;
 use crate::notify::{self, notify};
 use crate::replaced_database::{self, OpenDatabase};
 use crate::service::Service;
@@ -90,7 +89,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     };
     let Begun { service, network, isolations, key, serving, served, maintenance } = begun;
     announce(config, flags, &serving, &key, &isolations, started);
-    shared_host::warn_without_quotas(&config.quotas.table(), &service.keyring.accounts());
+    shared_host::warn_without_quotas(&config.quotas.table(), &service.gate.keyring.accounts());
     let fetching = images::start_others(flags.pull_images, &service);
 
     let signal = signals.stop().await;
@@ -170,7 +169,7 @@ async fn begin_serving(
     let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
     let service = parts::service(config, opened, images, listeners.port()).await?;
     let served = CancellationToken::new();
-    let maintenance = layers::maintain(Arc::clone(&service), served.clone());
+    let maintenance = admission::maintain(Arc::clone(&service.gate), served.clone());
     // Ends with its error, or with the runtime.
     drop(replaced_database::watch(database, served.clone()));
     let serving = listeners.serve(config, &service, GRACE)?;
@@ -247,8 +246,9 @@ async fn shut_down(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervi
 
 #[cfg(test)]
 mod tests {
+    use admission::captured_log::CapturedLog;
+
     use super::*;
-    use crate::captured_log::CapturedLog;
 
     #[test]
     fn a_start_on_a_full_disk_says_how_much_to_free() {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use api::Isolation;
+use base::chain_text;
 use driver_host::{HostSize, TableState, kernel_tables};
 use rules::{Watermarks, disk_reserve_mb};
 use rustix::process::{Resource, getrlimit};
@@ -13,7 +14,6 @@ use super::{Finding, runc};
 use crate::app::isolation::{Builder, Cause, InstalledGvisor};
 use crate::app::{agent, find_program, host_size, lxcfs, oom_score, server_scope, total_memory_mb};
 use crate::config::Config;
-use crate::error::chain_text;
 use crate::start_check::{
     ExposedFile, ExposedSecret, certificate_warnings, exposed_files, exposed_own_secrets, unknown_accounts,
 };

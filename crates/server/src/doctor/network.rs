@@ -1,11 +1,11 @@
 //! Checks of the network of sandboxes.
 
+use base::chain_text;
 use net::FactState;
 
 use super::Finding;
 use crate::app::{self, network};
 use crate::config::Config;
-use crate::error::chain_text;
 
 const WHAT: &str = "network";
 

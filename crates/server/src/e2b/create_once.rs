@@ -1,14 +1,14 @@
 //! Creates of the E2B-compatible API under the idempotency keys of the service.
 
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::ErrorCode;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use e2b::{Creation, E2bError, NewRecord};
 
-use crate::error::ApiError;
 use crate::idempotency::{self, RecordHeader, ReplayableResponse};
-use crate::keyring::Caller;
 use crate::service::Service;
 
 /// Runs the creation, or replays the response that its key has.

@@ -2,6 +2,7 @@ mod bounds;
 mod logs;
 mod templates;
 
+use admission::captured_log::CapturedLog;
 use axum::body::Body;
 use engine::Clock;
 use http_body_util::BodyExt;
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 use store::{Batch, Write};
 
 use super::*;
-use crate::captured_log::CapturedLog;
 use crate::relay::Relay;
 use crate::testing::{Harness, Settings, key};
 
@@ -120,7 +120,7 @@ impl Fixture {
 
 fn seconds_left(sandbox: &Value) -> f64 {
     let time = |name: &str| sandbox[name].as_str().unwrap().parse::<api::Timestamp>().unwrap().0 as f64;
-    let now = crate::wall_clock::now().0 as f64;
+    let now = admission::wall_clock::now().0 as f64;
     (time("endAt") - now) / 1000.0
 }
 
@@ -220,12 +220,12 @@ async fn refusals_are_counted_and_logged_as_those_of_the_native_api() {
         let line = log.requests().pop().unwrap();
         assert_eq!(line["fields"]["code"], code, "{call}: {line}");
     }
-    let metrics = &fixture.harness.service.metrics;
+    let metrics = &fixture.harness.service.gate.metrics;
     assert_eq!((metrics.refusals("unauthorized"), metrics.refusals("forbidden")), (4, 1));
     assert!(!log.text().contains(&unknown));
     let revoke = Write::RevokeKey { id: "key_1".to_owned(), at: TimeMs(2) };
     fixture.harness.service.store.commit(Batch::new().with(revoke)).await.unwrap();
-    fixture.harness.service.keyring.refresh(fixture.harness.service.store.as_ref()).await.unwrap();
+    fixture.harness.service.gate.keyring.refresh(fixture.harness.service.store.as_ref()).await.unwrap();
     fixture.send(&api, "GET /v2/sandboxes", &key(1).e2b_text(), "").await;
     let line = log.requests().pop().unwrap();
     let fields = &line["fields"];

@@ -1,8 +1,8 @@
 //! Errors of the code interpreter.
 
+use admission::error::ApiError;
 use api::ErrorCode;
 
-use super::ApiError;
 
 pub fn no_interpreter() -> ApiError {
     let message = "the sandbox's image has no code interpreter; create the sandbox from the image 'code-interpreter', or from one with a program 'code-interpreter' in its PATH";

@@ -1,9 +1,9 @@
 //! Errors of requests through exposed ports.
 
+use admission::error::ApiError;
 use api::ErrorCode;
 use engine::{AgentError, EngineError, HostError, SandboxError};
 
-use super::ApiError;
 use super::operations::{OperationKind, of_engine};
 use super::ports::{too_many_dials, unknown_host};
 

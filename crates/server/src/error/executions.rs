@@ -1,9 +1,10 @@
 //! Errors of detached executions.
 
+use admission::error::ApiError;
 use api::ErrorCode;
 use engine::{ExecutionEnd, ExecutionError, ExecutionId};
 
-use super::{ApiError, RefusalCode};
+use admission::error::RefusalCode;
 
 /// Commands are usually short.
 pub(super) const SLOT_RETRY_S: u64 = 1;

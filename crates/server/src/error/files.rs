@@ -1,11 +1,10 @@
 //! Errors of file operations.
 
+use admission::error::{ApiError, RefusalCode};
 use api::ErrorCode;
 use axum::http::StatusCode;
 use engine::{FileError, FileErrorKind, MAX_FILE_OPS, MAX_WATCHES};
 use rules::ReachedLimit;
-
-use super::{ApiError, RefusalCode};
 
 /// File operations are usually short.
 const RETRY_AFTER_S: u64 = 1;

@@ -1,10 +1,9 @@
 //! Errors of images that are not available.
 
+use admission::error::{ApiError, Condition, RefusalCode};
 use api::ErrorCode;
 use image::{FailureKind, ImageError, SourceFailure};
 use rules::{ImageReference, ReachedLimit, nearest_name};
-
-use super::{ApiError, Condition, RefusalCode};
 
 /// An unreachable source may recover.
 const RETRY_AFTER_S: u64 = 30;
@@ -29,7 +28,7 @@ pub fn unknown_image(name: &str, reference: Option<&ImageReference>, known: &Kno
     let Some(reference) = reference else { return error };
     let command = format!("sandboxd image allow {reference}");
     let message = format!("{}; the operator allows it with: {command}", error.message);
-    ApiError { message, ..error }.with_detail("allowCommand", command)
+    error.with_message(message).with_detail("allowCommand", command)
 }
 
 /// The account may name the image, but its registry has not confirmed that it has it. `failures`: why not, if that is known; otherwise the
@@ -149,47 +148,45 @@ fn without_tag(name: &str) -> &str {
     }
 }
 
-impl From<ImageError> for ApiError {
-    fn from(error: ImageError) -> Self {
-        let config =
-            |message: String| ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image");
-        let api_error = match &error {
-            ImageError::UnknownName { name, known } => {
-                let known: Vec<String> = known.iter().map(|name| rules::quoted(name)).collect();
-                let name = rules::quoted(name);
-                return config(format!("image is {name}; allowed: {}", rules::alternatives(&known)));
+/// The API error for an image that cannot be had.
+pub fn of_image(error: ImageError) -> ApiError {
+    let config =
+        |message: String| ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image");
+    let api_error = match &error {
+        ImageError::UnknownName { name, known } => {
+            let known: Vec<String> = known.iter().map(|name| rules::quoted(name)).collect();
+            let name = rules::quoted(name);
+            return config(format!("image is {name}; allowed: {}", rules::alternatives(&known)));
+        }
+        ImageError::NoSource { name } => {
+            return config(format!(
+                "image is {}, which has no source on this service; use another image, or ask the operator to configure a source",
+                rules::quoted(name)
+            ));
+        }
+        ImageError::PullQuota { reached, .. } => {
+            let why = "the account has pulled as much as it may today";
+            ApiError::refused(RefusalCode::QuotaExceeded, why, reached.limit(), reached.retry_after_s)
+        }
+        ImageError::TooManyPulls { allowed } => {
+            let limit = ReachedLimit::fixed(*allowed as u64, "pulls of images at a time of an account");
+            ApiError::refused(RefusalCode::RateLimited, &error, limit, PULLS_RETRY_S)
+        }
+        ImageError::BadName { .. } | ImageError::BadSource { .. } => return config(error.to_string()),
+        ImageError::AllFailed { name, failures } if lacks_credentials(failures) => bad_credentials(name),
+        ImageError::AllFailed { name, failures } => {
+            let message = format!("image {} is not available: {}", rules::quoted(name), why_not(failures));
+            // Paths and addresses of sources are only in the log.
+            if may_pass(failures) {
+                let (code, condition) = (RefusalCode::ResourceExhausted, Condition::ImageSource);
+                ApiError::refused(code, message, condition, RETRY_AFTER_S)
+            } else {
+                config(format!("{message}; use another image"))
             }
-            ImageError::NoSource { name } => {
-                return config(format!(
-                    "image is {}, which has no source on this service; use another image, or ask the operator to configure a source",
-                    rules::quoted(name)
-                ));
-            }
-            ImageError::PullQuota { reached, .. } => {
-                let why = "the account has pulled as much as it may today";
-                ApiError::refused(RefusalCode::QuotaExceeded, why, reached.limit(), reached.retry_after_s)
-            }
-            ImageError::TooManyPulls { allowed } => {
-                let limit = ReachedLimit::fixed(*allowed as u64, "pulls of images at a time of an account");
-                ApiError::refused(RefusalCode::RateLimited, &error, limit, PULLS_RETRY_S)
-            }
-            ImageError::BadName { .. } | ImageError::BadSource { .. } => return config(error.to_string()),
-            ImageError::AllFailed { name, failures } if lacks_credentials(failures) => bad_credentials(name),
-            ImageError::AllFailed { name, failures } => {
-                let message =
-                    format!("image {} is not available: {}", rules::quoted(name), why_not(failures));
-                // Paths and addresses of sources are only in the log.
-                if may_pass(failures) {
-                    let (code, condition) = (RefusalCode::ResourceExhausted, Condition::ImageSource);
-                    ApiError::refused(code, message, condition, RETRY_AFTER_S)
-                } else {
-                    config(format!("{message}; use another image"))
-                }
-            }
-            ImageError::Store { .. } => ApiError::unexpected(),
-        };
-        api_error.with_cause(error)
-    }
+        }
+        ImageError::Store { .. } => ApiError::unexpected(),
+    };
+    api_error.with_cause(error)
 }
 
 /// Whether a source was not asked because the operator's file of logins cannot be used.

@@ -1,8 +1,7 @@
 //! Errors of API keys.
 
+use admission::error::ApiError;
 use api::ErrorCode;
-
-use super::ApiError;
 
 /// The key of a stream or a terminal ended meanwhile.
 pub fn key_ended() -> ApiError {

@@ -1,8 +1,7 @@
 //! Errors of names in place of ids.
 
+use admission::error::ApiError;
 use api::ErrorCode;
-
-use super::ApiError;
 
 /// The most ids that a message lists.
 pub const SHOWN_IDS: u32 = 10;

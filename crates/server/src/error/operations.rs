@@ -1,21 +1,15 @@
 //! Errors of the engine.
 
-use std::fmt::Display;
-
+use admission::error::{ApiError, Condition, RefusalCode, exhausted, of_quota};
 use api::{ErrorCode, SandboxId, SandboxState, Timestamp};
 use engine::{
     AgentError, CapacityError, DaemonError, EngineError, HibernationError, HostError, SandboxError,
     SnapshotError,
 };
-use rules::{OperationRefusal, QuotaExceeded, ReachedLimit, TimeMs};
+use rules::{OperationRefusal, ReachedLimit, TimeMs};
 
 use super::executions::SLOT_RETRY_S;
-use super::refusal::RefusedBy;
-use super::{ApiError, Condition, RefusalCode, executions, files, ports, snapshots};
-use crate::limiter::Refused;
-
-/// Capacity becomes free when a sandbox is paused or terminated.
-const CAPACITY_RETRY_S: u64 = 10;
+use super::{executions, files, ports, snapshots};
 /// Each sandbox has a range of user ids.
 const IDS_KEY: &str = "runtime.uid_slots";
 
@@ -170,24 +164,4 @@ fn name_taken(name: &str, holder: Option<&SandboxId>) -> ApiError {
         Some(id) => error(format!("the sandbox {id}")).with_detail("sandboxId", id.as_str()),
         None => error("a sandbox that is being created".to_owned()),
     }
-}
-
-/// A quota is exceeded. Quotas of requests in flight become free within seconds, others when the owner frees resources.
-pub fn of_quota(error: &QuotaExceeded) -> ApiError {
-    let retry_after_s = if error.quota.is_momentary() { SLOT_RETRY_S } else { CAPACITY_RETRY_S };
-    ApiError::refused(RefusalCode::QuotaExceeded, error.why(), error.limit(), retry_after_s)
-        .with_detail("quota", error.quota.key())
-        .with_detail("used", error.used)
-        .with_detail("requested", error.requested)
-        .with_detail("allowed", error.allowed)
-}
-
-/// A rate limit is used up.
-pub fn rate_limited(refused: &Refused) -> ApiError {
-    let Refused { limit, retry_after_s, .. } = refused;
-    ApiError::refused(RefusalCode::RateLimited, "rate limit exceeded", limit.clone(), *retry_after_s)
-}
-
-fn exhausted(why: impl Display, by: impl Into<RefusedBy>) -> ApiError {
-    ApiError::refused(RefusalCode::ResourceExhausted, why, by, CAPACITY_RETRY_S)
 }

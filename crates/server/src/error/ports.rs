@@ -1,11 +1,11 @@
 //! Errors of exposed ports.
 
+use admission::error::{ApiError, RefusalCode};
 use api::ErrorCode;
 use axum::http::StatusCode;
 use engine::MAX_DIALS;
 use rules::{PortRefusal, ReachedLimit};
 
-use super::{ApiError, RefusalCode};
 use crate::ports::PortsFull;
 
 /// Connections are usually short.

@@ -1,10 +1,9 @@
 //! Errors of snapshots.
 
+use admission::error::{ApiError, Condition, RefusalCode};
 use api::{ErrorCode, SandboxId, SnapshotId};
 use archive::ArchiveError;
 use engine::SnapshotError;
-
-use super::{ApiError, Condition, RefusalCode};
 
 /// The object store may work again.
 const STORE_RETRY_S: u64 = 10;

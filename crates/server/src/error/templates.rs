@@ -1,10 +1,11 @@
 //! Errors of templates.
 
+use admission::error::{ApiError, RefusalCode};
 use api::ErrorCode;
 use builder::BuilderError;
 use rules::ReachedLimit;
 
-use super::{ApiError, OperationKind, RefusalCode, of_engine};
+use super::{OperationKind, of_engine};
 
 /// Builds take minutes.
 const BUILDS_RETRY_S: u64 = 10;

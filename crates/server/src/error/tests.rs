@@ -1,7 +1,12 @@
+use std::sync::Arc;
+
+use api::ErrorCode;
+use axum::http::StatusCode;
 use engine::{AgentError, CapacityError, DaemonError, EngineError, ExecutionError, HostError, SandboxError};
 use image::{FailureKind, ImageError, SourceFailure};
 use rules::{Operation, OperationRefusal, TimeMs};
-use serde_json::json;
+use serde_json::{Value, json};
+use store::StoreError;
 
 use super::*;
 
@@ -135,7 +140,7 @@ fn image_errors_depend_on_whether_a_retry_can_help() {
         };
         let error =
             ImageError::AllFailed { name: "x".to_owned(), failures: kinds.iter().map(failure).collect() };
-        let error = ApiError::from(error);
+        let error = of_image(error);
         assert!(
             error.message.starts_with("image 'x' is not available: ")
                 && !error.message.contains("/of/the/host")
@@ -157,23 +162,12 @@ fn image_errors_depend_on_whether_a_retry_can_help() {
         assert_eq!(failed(fault), (ErrorCode::InternalError, None), "{fault:?}");
     }
     let reached = rules::PullQuotaReached { allowed: 5, retry_after_s: 60 };
-    let quota = ApiError::from(ImageError::PullQuota { account: "one".to_owned(), reached });
+    let quota = of_image(ImageError::PullQuota { account: "one".to_owned(), reached });
     assert_eq!((quota.code, quota.retry_after_s), (ErrorCode::QuotaExceeded, Some(60)));
     assert_eq!(quota.details["key"], "images.pull_bytes_per_day");
-    let many = ApiError::from(ImageError::TooManyPulls { allowed: 16 });
+    let many = of_image(ImageError::TooManyPulls { allowed: 16 });
     assert_eq!((many.code, many.retry_after_s), (ErrorCode::RateLimited, Some(10)));
-    let store = ApiError::from(ImageError::Store {
-        what: "a".to_owned(),
-        source: Arc::new(std::io::Error::other("b")),
-    });
+    let store =
+        of_image(ImageError::Store { what: "a".to_owned(), source: Arc::new(std::io::Error::other("b")) });
     assert_eq!((store.code, store.status()), (ErrorCode::InternalError, StatusCode::INTERNAL_SERVER_ERROR));
-}
-
-#[test]
-fn a_response_has_its_status_and_carries_itself() {
-    let response = ApiError::new(ErrorCode::InvalidRequest, "x")
-        .with_status(StatusCode::PAYLOAD_TOO_LARGE)
-        .into_response();
-    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
-    assert_eq!(response.extensions().get::<ApiError>().unwrap().message, "x");
 }

@@ -4,6 +4,8 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use admission::error::ApiError;
+use admission::output_memory::OutputMemory;
 use axum::http::StatusCode;
 use futures_util::FutureExt;
 use rules::Repeat;
@@ -11,8 +13,7 @@ use store::{Batch, Store, StoreError};
 use tokio::sync::watch;
 
 use super::{KeyScope, PendingByKey, RecordHeader, RecordState, ReplayableResponse, lock, now};
-use crate::error::ApiError;
-use crate::output::OutputMemory;
+use crate::output::Content;
 
 /// The outcome of a pending request.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ where
         Ok(Ok(response)) if response.record_state == RecordState::Recorded => Outcome::Fresh(response),
         Ok(Ok(response)) => {
             // Held until the commit: large records are copied one at a time.
-            let encoded = &mut output.to_record(&response.content).await;
+            let encoded = &mut response.content.to_record(output).await;
             let bytes = std::mem::take(&mut encoded.bytes);
             record(store, output, &header, response.status, bytes, Outcome::Fresh(response)).await
         }
@@ -108,7 +109,7 @@ async fn earlier(
     header: &RecordHeader,
 ) -> Result<Option<Outcome>, ApiError> {
     let KeyScope { account, endpoint, key } = &header.scope;
-    let _reading = output.record_reader().await;
+    let _reading = output.reading().await;
     let Some(stored) = store.idempotency_record(account, endpoint, key).await? else { return Ok(None) };
     let deciding = rules::StoredRequest { request_hash: stored.request_hash, expires_at: stored.expires_at };
     Ok(match rules::repeat(Some(&deciding), &header.request_hash, now()) {
@@ -116,7 +117,7 @@ async fn earlier(
         Repeat::OtherBody => Some(Outcome::OtherRequest),
         Repeat::Replay => {
             let status = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let content = output.of_record(&header.scope.account, stored.content).await?;
+            let content = Content::of_record(output, &header.scope.account, stored.content).await?;
             Some(Outcome::Earlier(ReplayableResponse {
                 status,
                 content,

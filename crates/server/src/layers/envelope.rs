@@ -3,26 +3,19 @@
 //! Handlers and layers return errors as [`ApiError`], without a body. An error response without one gets an [`ApiError`] by its
 //! status.
 
+use admission::error::{ApiError, OwnBody};
+use admission::limiter::RateHeaders;
+use admission::record::ErrorSummary;
+use admission::request_id::{self, RequestId};
 use api::ErrorCode;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 
-use crate::error::{ApiError, OwnBody};
-use crate::limiter::RateHeaders;
-use crate::request_id::{self, RequestId};
-
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
-
-/// An error as the log shows it: the code that the client got, and the cause.
-#[derive(Debug)]
-pub struct ErrorSummary {
-    pub code: ErrorCode,
-    pub cause: Option<String>,
-}
 
 /// Completes a response.
 pub fn complete(response: &mut Response, id: &RequestId, rate_headers: RateHeaders) -> Option<ErrorSummary> {

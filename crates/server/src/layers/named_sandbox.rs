@@ -6,12 +6,12 @@
 
 use std::borrow::Cow;
 
+use admission::keyring::Caller;
 use api::{SandboxId, SandboxName};
 use axum::extract::Request;
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
 
-use crate::keyring::Caller;
 use crate::service::Service;
 
 /// Where the paths of sandboxes are. Other resources have paths with ids of their own.

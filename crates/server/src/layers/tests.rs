@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use admission::captured_log::CapturedLog;
+use admission::endpoint::{CHANGE, CREATE, EXECUTE, Open, READ, TERMINATE, WRITE};
+use admission::error::{Condition, RefusalCode};
+use admission::output_memory::OutputMemory;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, StatusCode, header};
 use axum::response::Html;
 use driver::fake::FakeDriver;
 use engine::{Clock, Engine};
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use image::{Catalogue, Images};
 use listen::{Answers, Fault};
@@ -18,17 +23,11 @@ use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::captured_log::CapturedLog;
-use crate::endpoint::{CHANGE, CREATE, Call, EXECUTE, Endpoint, Open, READ, TERMINATE, WRITE};
-use crate::error::{Condition, RefusalCode};
+use crate::endpoint::{Call, Endpoint};
 use crate::idempotency::Idempotency;
 use crate::image_access::{ImageAccess, ImageSettings};
-use crate::keyring::Keyring;
-use crate::limiter::Limiter;
-use crate::metrics::Metrics;
 use crate::origins::AllowedOrigins;
-use crate::output::OutputMemory;
-use crate::testing::{engine_settings, key, key_record, put_key};
+use crate::testing::{engine_settings, gate, key, key_record, put_key};
 
 const BOX: &str = "/v1/sandboxes/sb_aaaaaaaa";
 const RUN: &str = "/v1/sandboxes/sb_aaaaaaaa/execute";
@@ -97,20 +96,15 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         log_bytes: 0,
     };
     let builder = builder::Builder::open(engine.clone(), Arc::clone(&kept), builder).await.unwrap();
+    let gate = gate(store, rates, Arc::clone(&output)).await.unwrap();
     Service {
         engine,
         builder,
         images: Images::open(dir, Catalogue::default_set(), image::Options::default()).unwrap(),
-        keyring: Keyring::load(store).await.unwrap(),
-        limiter: Limiter::new(rates),
+        gate: Arc::new(gate),
         idempotency: Idempotency::new(Arc::clone(&kept), Arc::clone(&output)),
-        in_flight: Default::default(),
-        request_memory: Default::default(),
-        output_memory: Arc::clone(&output),
         ports: crate::ports::Ports::passing(&crate::config::Config::default()),
         store: kept,
-        metrics: Metrics::new(),
-        trusted_proxies: Default::default(),
         allowed_origins: AllowedOrigins::parse(&["https://app.example.com".to_owned()]).unwrap(),
         image_access: ImageAccess::open(dir, ImageSettings::default()),
         config_rules: Default::default(),
@@ -507,7 +501,7 @@ async fn a_name_has_the_rate_limit_of_its_sandbox() {
 async fn refused_requests_count_as_activity_unless_they_only_read() {
     let fixture = Fixture::new(Rates { execute: 1, read: 1, ..Rates::default() }).await;
     put_key(&fixture.store, 6, "one", "read").await.unwrap();
-    fixture.service.keyring.refresh(&fixture.store).await.unwrap();
+    fixture.service.gate.keyring.refresh(&fixture.store).await.unwrap();
     let engine = &fixture.service.engine;
     for (reads, refused) in [(false, 429), (false, 403), (true, 429)] {
         let id = sandbox(engine).await;
@@ -561,7 +555,7 @@ async fn four_concurrent_keys_get_exactly_their_limits() {
 async fn new_and_revoked_keys_take_effect_within_a_second() {
     let fixture = Fixture::new(Rates::default()).await;
     let stop = CancellationToken::new();
-    let maintenance = maintain(Arc::clone(&fixture.service), stop.clone());
+    let maintenance = admission::maintain(Arc::clone(&fixture.service.gate), stop.clone());
     let until = async |status: u16| {
         let since = Instant::now();
         while fixture.get(BOX, 7).await.status != status {
@@ -638,7 +632,7 @@ async fn a_refusal_of_a_key_that_ended_names_the_key_in_the_log() {
     revoke(&fixture.store, 1).await;
     let expired = KeyRecord { expires_at: Some(TimeMs(2)), ..key_record(7, "three", "read") };
     fixture.store.commit(Batch::new().with(Write::PutKey(Box::new(expired)))).await.unwrap();
-    fixture.service.keyring.refresh(&fixture.store).await.unwrap();
+    fixture.service.gate.keyring.refresh(&fixture.store).await.unwrap();
     let log = CapturedLog::default();
     let _logging = log.begin();
     for (n, key_id, reason) in [

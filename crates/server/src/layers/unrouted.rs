@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use admission::error::ApiError;
+use admission::record::Record;
+use admission::request_id::{self, RequestId};
 use api::ErrorCode;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use listen::{Answers, Fault};
 
 use super::envelope;
-use super::record::Record;
-use crate::error::ApiError;
-use crate::request_id::{self, RequestId};
 use crate::service::Service;
 
 /// Builds the responses for a service.
@@ -22,8 +22,8 @@ impl Unrouted {
         let id = id.map_or_else(RequestId::generate, |value| {
             RequestId::of(&HeaderMap::from_iter([(request_id::HEADER, value.clone())]))
         });
-        let record = Record::unrouted(&self.0, &id, what);
-        let summary = envelope::complete(&mut response, &id, self.0.limiter.uncounted());
+        let record = Record::unrouted(&self.0.gate, &id, what);
+        let summary = envelope::complete(&mut response, &id, self.0.gate.limiter.uncounted());
         record.answered(response.status(), summary);
         response
     }

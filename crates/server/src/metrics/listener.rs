@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::metrics::RequestMetrics;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -15,7 +16,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::Metrics;
+use super::registry;
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Enough for scrapers and people.
@@ -26,12 +27,12 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Serves until `stop` is cancelled.
 pub async fn serve(
     socket: TcpListener,
-    metrics: &Metrics,
+    requests: &RequestMetrics,
     (engine, builder): (Engine, Builder),
     tls: Option<Tls>,
     stop: CancellationToken,
 ) {
-    let registry = Arc::new(metrics.registry(engine, builder, tls));
+    let registry = Arc::new(registry(requests, engine, builder, tls));
     let server = Server {
         application: Arc::new(Router::new().route("/metrics", get(figures)).with_state(registry)),
         answers: Arc::new(Plain),

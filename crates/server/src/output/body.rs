@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use api::OutputEncoding;
-use axum::body::{Body, HttpBody};
+use axum::body::HttpBody;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -195,37 +195,5 @@ impl HttpBody for JsonBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left as u64)
-    }
-}
-
-/// A body that holds something until it is dropped.
-pub struct Holding<T> {
-    body: Body,
-    _held: T,
-}
-
-impl<T> Holding<T> {
-    pub fn new(body: Body, held: T) -> Self {
-        Self { body, _held: held }
-    }
-}
-
-impl<T: Unpin> HttpBody for Holding<T> {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

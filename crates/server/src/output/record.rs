@@ -10,13 +10,14 @@
 
 use std::sync::Arc;
 
+use admission::error::ApiError;
+use admission::memory::reserved_bytes;
+use admission::output_memory::OutputMemory;
 use api::OutputEncoding;
 use bytes::Bytes;
 
 use super::body::JsonBody;
-use super::{BufferedOutput, Content, OutputMemory};
-use crate::error::ApiError;
-use crate::memory::reserved_bytes;
+use super::{BufferedOutput, Content};
 
 /// The first bytes of a record with raw bytes.
 const MARK: [u8; 2] = [0, 1];
@@ -31,16 +32,15 @@ pub struct RecordBytes<'a> {
     _copying: Option<tokio::sync::SemaphorePermit<'a>>,
 }
 
-impl OutputMemory {
+impl Content {
     /// The record of a response.
-    pub async fn to_record(&self, content: &Content) -> RecordBytes<'_> {
-        let output = match content {
-            Content::Json(json) => return RecordBytes { bytes: json.to_vec(), _copying: None },
-            Content::Output(output) => output,
+    pub async fn to_record<'a>(&self, memory: &'a OutputMemory) -> RecordBytes<'a> {
+        let output = match self {
+            Self::Json(json) => return RecordBytes { bytes: json.to_vec(), _copying: None },
+            Self::Output(output) => output,
         };
         let is_large = output.bytes() >= LARGE_RECORD_BYTES;
-        // The semaphore is never closed.
-        let copying = if is_large { self.copying.acquire().await.ok() } else { None };
+        let copying = if is_large { memory.copying().await } else { None };
         if output.length <= JSON_BYTES || output.encoding == OutputEncoding::Base64 {
             let json = JsonBody::new(Arc::clone(output)).whole();
             return RecordBytes { bytes: json.into(), _copying: copying };
@@ -56,26 +56,22 @@ impl OutputMemory {
         RecordBytes { bytes, _copying: copying }
     }
 
-    /// The right to read a record and to count it.
-    pub async fn record_reader(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
-        // The semaphore is never closed.
-        self.reading.acquire().await.ok()
-    }
-
     /// The response that a record holds. A large one counts towards the budget; where the budget does not suffice at once it is
     /// refused.
-    pub async fn of_record(&self, account: &Arc<str>, record: Vec<u8>) -> Result<Content, ApiError> {
+    pub async fn of_record(
+        memory: &OutputMemory,
+        account: &Arc<str>,
+        record: Vec<u8>,
+    ) -> Result<Self, ApiError> {
         let is_raw = record.starts_with(&MARK);
         if record.len() < LARGE_RECORD_BYTES && !is_raw {
-            return Ok(Content::Json(record.into()));
+            return Ok(Self::Json(record.into()));
         }
-        let mut memory = self.response(account);
         // JSON in base64 and that of an earlier version may be larger than the budget.
-        let counted = record.len().min(self.largest);
-        memory.try_cover(counted).map_err(|exhausted| self.limits.too_large_response(exhausted))?;
-        let record = reserved_bytes(record, memory);
+        let reserved = memory.reserve_now(account, record.len())?;
+        let record = reserved_bytes(record, reserved);
         if !is_raw {
-            return Ok(Content::Json(record));
+            return Ok(Self::Json(record));
         }
         let rest = record.slice(MARK.len()..);
         let damaged = || ApiError::internal("an idempotency record is damaged");
@@ -85,7 +81,7 @@ impl OutputMemory {
         let (stdout, stderr) = (segments(stdout), segments(stderr));
         let output =
             BufferedOutput { stdout, stderr, encoding: OutputEncoding::Text, rest, length: 0, _memory: None };
-        Ok(Content::Output(Arc::new(output.counted().await?)))
+        Ok(Self::Output(Arc::new(output.counted().await?)))
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Keys and tokens are checked when a request begins. A websocket ends when the port is closed, not when its token expires.
 
+use admission::error::ApiError;
+use admission::wall_clock::now;
 use api::{ErrorCode, PortVisibility};
 use axum::http::header::{AUTHORIZATION, COOKIE, LOCATION, REFERER, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE};
 use axum::http::request::Parts;
@@ -17,9 +19,8 @@ use super::heads::Forwarded;
 use super::origin;
 use super::requester::{REQUEST_ID, Requester};
 use super::secrets::{holds_secret, percent_decoded};
-use crate::error::{ApiError, unknown_host};
+use crate::error::unknown_host;
 use crate::service::Service;
-use crate::wall_clock::now;
 
 pub const TOKEN: HeaderName = HeaderName::from_static("x-sandbox-token");
 const QUERY: &str = "sandbox_token";
@@ -100,11 +101,7 @@ pub async fn authorize(
 }
 
 async fn by_key(service: &Service, exposure: &Exposure, key: &str) -> Result<(), ApiError> {
-    let mut caller = service.keyring.authenticate(key);
-    // The key may be newer than the cache.
-    if caller.is_err() && service.keyring.refresh_and_find(key, service.store.as_ref()).await {
-        caller = service.keyring.authenticate(key);
-    }
+    let caller = service.gate.authenticate(key).await;
     let caller = caller.map_err(|invalid| unauthorized(&invalid.to_string()))?;
     if *caller.account != *exposure.record.account {
         // Sandboxes of other accounts do not exist for this one.

@@ -1,6 +1,7 @@
 //! Requests for ports of sandboxes that were created through the E2B-compatible API. No port has to be exposed; the traffic token decides
 //! who may use them. Refusals have the bodies that clients of that API know.
 
+use admission::error::ApiError;
 use api::SandboxId;
 use axum::extract::Request;
 use axum::http::{HeaderName, Method, StatusCode};
@@ -11,7 +12,6 @@ use super::heads::Forwarded;
 use super::requester::Requester;
 use super::{access, forward, malformed};
 use crate::e2b::{E2b, gone, of_native, port_closed, port_forbidden};
-use crate::error::ApiError;
 use crate::service::Service;
 
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
@@ -30,11 +30,11 @@ pub async fn pass(service: &Service, e2b: &E2b, mut request: Request, id: &Sandb
     let mask = options.mask_request_host.as_ref().map(|mask| mask.replace("${PORT}", &port.to_string()));
     match carry(service, request, (id, port), record.config.auto_resume, mask).await {
         Ok(response) => {
-            service.metrics.ports.answered(response.status().as_u16());
+            service.gate.metrics.ports.answered(response.status().as_u16());
             response
         }
         Err(error) => {
-            service.metrics.ports.refused(error.code.as_str());
+            service.gate.metrics.ports.refused(error.code.as_str());
             refuse(&error, id, port)
         }
     }

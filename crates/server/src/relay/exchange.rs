@@ -5,6 +5,7 @@
 use std::pin::pin;
 use std::task::Poll;
 
+use admission::error::ApiError;
 use api::ErrorCode;
 use axum::extract::Request;
 use axum::http::header::TRANSFER_ENCODING;
@@ -15,7 +16,7 @@ use hyper_util::rt::TokioIo;
 
 use super::response_body::ResponseBody;
 use super::tunnel::{ConnectionDriver, EndReason, ProgramConnection};
-use crate::error::{ApiError, gateway_timeout, unknown_host};
+use crate::error::{gateway_timeout, unknown_host};
 
 /// The most headers of a response.
 const MAX_HEADERS: usize = 128;

@@ -53,7 +53,7 @@ impl Forwarded {
     /// Forwarding headers of the request count only if a trusted proxy sent it.
     pub fn of(request: &Request, service: &Service) -> Self {
         let peer = request.extensions().get::<PeerAddr>().map(|PeerAddr(peer)| peer.ip());
-        let trusted = peer.is_some_and(|peer| service.trusted_proxies.holds(peer));
+        let trusted = peer.is_some_and(|peer| service.gate.trusted_proxies.holds(peer));
         let text = |name: &HeaderName| request.headers().get(name)?.to_str().ok();
         let peer = peer.map(|peer| peer.to_canonical().to_string()).unwrap_or_default();
         let scheme = text(&FORWARDED_PROTO).filter(|scheme| trusted && matches!(*scheme, "http" | "https"));

@@ -1,5 +1,6 @@
 //! Error responses in place of a program's response: JSON for programs, a page for browsers. Both forbid caching.
 
+use admission::error::ApiError;
 use api::ErrorCode;
 use axum::body::Body;
 use axum::extract::Request;
@@ -10,7 +11,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::response::Response;
 
 use super::Id;
-use crate::error::ApiError;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use admission::metrics::OpenPort;
 use api::SandboxId;
 use axum::body::Body;
 use base::IgnorePoison;
@@ -22,7 +23,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::metrics::OpenPort;
 use crate::ports::PortPermit;
 
 /// Bytes of one write, which are copied once.

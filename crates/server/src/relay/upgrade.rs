@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use admission::error::ApiError;
 use axum::body::Body;
 use axum::response::Response;
 use hyper_util::rt::TokioIo;
@@ -12,7 +13,6 @@ use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
 use super::exchange::{ProgramResponse, invalid_response};
 use super::heads;
 use super::tunnel::ProgramConnection;
-use crate::error::ApiError;
 
 /// The buffer of each direction.
 const BUFFER_BYTES: usize = 16 * 1024;

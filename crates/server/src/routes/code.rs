@@ -1,11 +1,11 @@
 //! `POST /v1/sandboxes/{id}/code` and the contexts below it: the code interpreter of a sandbox.
 
+use crate::endpoint::Endpoint;
+
 mod contexts;
 mod run;
 mod running;
 mod stream;
-
-use crate::endpoint::Endpoint;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let mut endpoints = vec![run::endpoint()];

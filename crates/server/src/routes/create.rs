@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{CREATE, Content, Json, JsonBody, Parameter, Received, Tag, serialize};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{CreateBody, ErrorCode, SandboxView};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -16,10 +19,9 @@ use store::SandboxRecord;
 use super::image_source::{PullWait, find_image};
 use super::{read, snapshots, templates, view};
 use crate::app;
-use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::idempotency::{self, RecordHeader, ReplayableResponse};
-use crate::keyring::Caller;
 use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {

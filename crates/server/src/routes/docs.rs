@@ -1,11 +1,12 @@
 //! The API reference page and the start page: static files that need no key. The pages load nothing from other hosts.
 
+use admission::endpoint::Open;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 
 use super::{openapi, view};
-use crate::endpoint::{Endpoint, Open};
+use crate::endpoint::Endpoint;
 use crate::layers::START_PAGE;
 
 const HEADERS: [(HeaderName, &str); 4] = [

@@ -5,6 +5,11 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::parameter::{inline, last_event_id, list_of};
+use admission::endpoint::{Content, INSPECT, Parameter, READ, Tag};
+use admission::error::ApiError;
+use admission::keyring::Caller;
+use admission::request_id::RequestId;
 use api::{ErrorCode, EventId, EventKinds, EventList, Moment, Pagination, RunId, SandboxId};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
@@ -14,11 +19,8 @@ use store::{EventFilter, EventOrder, EventPage, Topic};
 
 use super::follow::{self, StreamStart};
 use super::{read, view};
-use crate::endpoint::parameter::{inline, last_event_id, list_of};
-use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, READ, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
-use crate::keyring::Caller;
-use crate::request_id::RequestId;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::service::Service;
 
 /// Filters and paging of both lists.

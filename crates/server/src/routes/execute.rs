@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{Content, EXECUTE, JsonBody, Parameter, Received, Tag};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{
     CommandBody, ErrorCode, ExecuteRequest, ExecutionResult, ExecutionView, OutputEncoding, RunId, SandboxId,
 };
@@ -17,10 +20,9 @@ use serde_json::json;
 use super::executions::detach;
 use super::sandbox_request::SandboxRequest;
 use super::{read, stream};
-use crate::endpoint::{Call, Content, EXECUTE, Endpoint, JsonBody, Parameter, Received, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::idempotency::ReplayableResponse;
-use crate::keyring::Caller;
 use crate::output::{self, CollectError};
 use crate::service::Service;
 
@@ -160,7 +162,7 @@ impl CommandContext {
                 return detach::start(&service, &account, &id, command, run_id).await;
             }
         };
-        let mut memory = self.service.output_memory.response(&self.account);
+        let mut memory = self.service.gate.output_memory.response(&self.account);
         memory.start().await?;
         let execution = self.start(request).await?;
         // Other requests may need the body's memory while the command runs.

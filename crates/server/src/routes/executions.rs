@@ -18,14 +18,15 @@ mod view;
 
 use std::sync::Arc;
 
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::SandboxId;
 use axum::http::Uri;
 use engine::{EngineError, ExecutionId, ExecutionStatus};
 
 use super::read::{sandbox_id, segment};
 use crate::endpoint::Endpoint;
-use crate::error::{ApiError, OperationKind, no_execution, of_engine};
-use crate::keyring::Caller;
+use crate::error::{OperationKind, no_execution, of_engine};
 use crate::service::Service;
 
 /// The endpoints below a sandbox's `executions`, and its `terminals`.

@@ -22,6 +22,8 @@ mod write;
 
 use std::sync::Arc;
 
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, RunId, SandboxId};
 use axum::http::{HeaderMap, Uri};
 use engine::{EngineError, FileOp, FileOperation};
@@ -29,8 +31,7 @@ use reader::FileQuery;
 
 use super::read::{run_id, sandbox_id};
 use crate::endpoint::Endpoint;
-use crate::error::{ApiError, OperationKind, of_engine};
-use crate::keyring::Caller;
+use crate::error::{OperationKind, of_engine};
 use crate::service::Service;
 
 /// The errors that file operations have in common.

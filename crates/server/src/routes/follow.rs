@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::error::ApiError;
+use admission::request_id::RequestId;
 use api::{ErrorCode, EventId, SandboxId};
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
@@ -18,8 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{read, view};
-use crate::error::{ApiError, key_ended};
-use crate::request_id::RequestId;
+use crate::error::key_ended;
 use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
@@ -105,7 +106,7 @@ impl sse::Source for EventStream {
             if self.stage == Stage::Ended {
                 return None;
             }
-            if !self.service.keyring.has(&self.start.key_id) {
+            if !self.service.gate.keyring.has(&self.start.key_id) {
                 return Some(self.end_with(&key_ended()));
             }
             self.changes.borrow_and_update();

@@ -1,11 +1,13 @@
 //! `GET /v1/sandboxes/{id}`: one sandbox, as its actor last published it. Reads memory only.
 
+use admission::endpoint::{Json, Parameter, READ, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, SandboxView};
 use axum::http::StatusCode;
 
 use super::{read, view};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}", READ)

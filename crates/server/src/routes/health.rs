@@ -1,10 +1,11 @@
 //! `GET /v1/health`: the status and version of the service. Needs no key and counts against no limit.
 
+use admission::endpoint::{Json, Open, Tag};
+use admission::error::ApiError;
 use api::{Health, Timestamp};
 use axum::http::StatusCode;
 
-use crate::endpoint::{Call, Endpoint, Json, Open, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/health", Open)

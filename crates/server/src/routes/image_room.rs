@@ -1,8 +1,9 @@
 //! Room for images that accounts name: images that were not used for long are removed, and a pull is refused if that is not enough.
 
+use admission::error::{ApiError, RefusalCode};
 use rules::ReachedLimit;
 
-use crate::error::{ApiError, OperationKind, RefusalCode, of_engine};
+use crate::error::{OperationKind, of_engine, of_image};
 use crate::layers_in_use::layers_in_use;
 use crate::service::Service;
 
@@ -27,7 +28,7 @@ pub async fn make_room(service: &Service) -> Result<(), ApiError> {
             return Err(ApiError::refused(RefusalCode::ResourceExhausted, why, limit, ROOM_RETRY_S));
         }
     }
-    let free = service.images.free_bytes().await?;
+    let free = service.images.free_bytes().await.map_err(of_image)?;
     service.engine.check_free_disk(free).map_err(|error| of_engine(error, None, OperationKind::Other))
 }
 
@@ -41,9 +42,11 @@ pub async fn remove_excess(service: &Service) {
 }
 
 async fn remove_unused(service: &Service, max_bytes: u64) -> Result<(), ApiError> {
-    let Some(eviction) = service.images.begin_eviction(max_bytes).await? else { return Ok(()) };
+    let Some(eviction) = service.images.begin_eviction(max_bytes).await.map_err(of_image)? else {
+        return Ok(());
+    };
     // Read after the beginning: see `Images::begin_eviction`.
     let in_use = layers_in_use(&*service.store).await?;
-    eviction.finish(&in_use).await?;
+    eviction.finish(&in_use).await.map_err(of_image)?;
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::error::{ApiError, Condition, RefusalCode};
 use api::{SnapshotId, TemplateState};
 use engine::{EngineError, SnapshotError};
 use image::{Image, ImageError, NamedBy, ProgressFn, PullReport, PullStep};
@@ -12,9 +13,7 @@ use rules::{ImageReference, ImageRefusal};
 use tokio::sync::watch;
 
 use super::image_room::{make_room, remove_excess};
-use crate::error::{
-    ApiError, Condition, KnownImages, RefusalCode, needs_digest, unconfirmed_image, unknown_image,
-};
+use crate::error::{KnownImages, needs_digest, of_image, unconfirmed_image, unknown_image};
 use crate::service::Service;
 
 const PULL_RETRY_S: u64 = 10;
@@ -57,7 +56,7 @@ pub async fn find_image(
     if let Some(name) = operator_name(service, name, reference.as_ref()).await? {
         let pull = service.images.ensure(&name, Arc::new(|_| {}));
         return match tokio::time::timeout(wait.total, pull).await {
-            Ok(image) => Ok(image?),
+            Ok(image) => image.map_err(of_image),
             Err(_) => Err(being_pulled(&name)),
         };
     }
@@ -80,7 +79,7 @@ async fn operator_name(
         return Ok(Some(found.to_owned()));
     }
     // Another process may have imported it.
-    let found = service.images.find(name).await?;
+    let found = service.images.find(name).await.map_err(of_image)?;
     let imported = found.filter(|image| image.named_by == NamedBy::Operator);
     Ok(imported.map(|image| image.name.clone()))
 }
@@ -119,12 +118,12 @@ impl Request<'_> {
                 return Err(unknown_image(name, Some(reference), &known(service, account)));
             }
             Err(ImageRefusal::NeedsDigest) => {
-                let here = service.images.find_current(&stored_as).await?;
+                let here = service.images.find_current(&stored_as).await.map_err(of_image)?;
                 return Err(needs_digest(name, reference, here.as_ref().map(|image| image.digest.as_str())));
             }
         }
         service.image_access.note_request(account, &stored_as, &service.images);
-        if let Some(image) = service.images.find_current(&stored_as).await? {
+        if let Some(image) = service.images.find_current(&stored_as).await.map_err(of_image)? {
             service.images.mark_used(&image);
             return Ok(image);
         }
@@ -152,7 +151,7 @@ impl Request<'_> {
                     ImageError::AllFailed { failures, .. } if !*confirmed.borrow() => {
                         unconfirmed_image((name, reference), &known(service, account), Some(&failures))
                     }
-                    error => error.into(),
+                    error => of_image(error),
                 }),
                 Err(_) = tokio::time::timeout(wait.confirm, is_confirmed(confirmed.clone())) => {
                     Err(unconfirmed_image((name, reference), &known(service, account), None))

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use admission::endpoint::parameter::text;
+use admission::endpoint::{Json, Parameter, READ, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, ImageList, ImageView, Pagination, PullProgress, PullStage, Timestamp};
 use axum::http::StatusCode;
 use image::{Image, NamedBy, PullReport, PullStep};
 use rules::{ImageListing, ImageOwner, ImageReference, image_is_listed};
 
-use crate::endpoint::parameter::text;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::of_image;
 use crate::service::Service;
 
 const NS_PER_MS: i128 = 1_000_000;
@@ -42,7 +44,7 @@ async fn list(call: Call) -> Result<Json<ImageList>, ApiError> {
     let pulls = service.images.pulls();
     let here = match &query.name {
         Some(name) => named(&service, name).await?,
-        None => service.images.list().await?,
+        None => service.images.list().await.map_err(of_image)?,
     };
     let listing = query.name.as_deref().map_or(ImageListing::All, ImageListing::Named);
     let views = pulls.into_iter().map(pulling).chain(here.iter().map(|image| ready(image)));
@@ -70,7 +72,7 @@ async fn named(service: &Service, name: &str) -> Result<Vec<Arc<Image>>, ApiErro
     names.dedup();
     let mut found = Vec::new();
     for name in names {
-        found.extend(service.images.find(&name).await?);
+        found.extend(service.images.find(&name).await.map_err(of_image)?);
     }
     Ok(found)
 }

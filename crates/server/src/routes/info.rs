@@ -1,12 +1,13 @@
 //! `GET /v1/info`: the version, the isolation backends, and the limits for the caller.
 
+use admission::endpoint::{Json, READ, Tag};
+use admission::error::ApiError;
 use api::{BackendView, InfoView, LimitsView};
 use axum::http::StatusCode;
 use rules::{ConfigRules, Rates};
 
 use crate::config::Limits;
-use crate::endpoint::{Call, Endpoint, Json, READ, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/info", READ)
@@ -37,7 +38,7 @@ async fn get(call: Call) -> Result<Json<InfoView>, ApiError> {
         backends: isolation.available().iter().copied().map(backend).collect(),
         default_isolation: isolation.automatic(ANY_IMAGE),
         minimum_isolation: isolation.minimum(ANY_IMAGE),
-        limits: with_rates(service.limits.clone(), &service.limiter.rates_of(&caller)),
+        limits: with_rates(service.limits.clone(), &service.gate.limiter.rates_of(&caller)),
     })
 }
 

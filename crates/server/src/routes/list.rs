@@ -1,14 +1,15 @@
 //! `GET /v1/sandboxes`: a page of an account's sandboxes, read from the store: a list shows every change whose response was sent
 //! before.
 
+use admission::endpoint::parameter::{inline, text};
+use admission::endpoint::{Json, Parameter, READ, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, Pagination, SandboxItem, SandboxList};
 use axum::http::StatusCode;
 use store::{Filter, PageRange, SandboxSummary};
 
 use super::view;
-use crate::endpoint::parameter::{inline, text};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {

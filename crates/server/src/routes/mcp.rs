@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use ::mcp::{BODY_MAX, HttpServer, Owner, Refused};
+use admission::endpoint::{READ, RawBody};
+use admission::error::{ApiError, OwnBody, RefusalCode};
 use api::ErrorCode;
 use axum::body::Body;
 use axum::http::{Method, Request, header};
@@ -15,8 +17,7 @@ use listen::PeerAddr;
 use rules::ReachedLimit;
 
 use super::read;
-use crate::endpoint::{Call, Endpoint, READ, RawBody};
-use crate::error::{ApiError, OwnBody, RefusalCode};
+use crate::endpoint::{Call, Endpoint};
 use crate::in_process;
 use crate::layers::Guarded;
 
@@ -42,7 +43,7 @@ pub fn endpoints(server: &Arc<HttpServer>, api: &Guarded) -> [Endpoint; 3] {
 async fn answer(
     server: Arc<HttpServer>,
     api: Guarded,
-    call: Call<crate::keyring::Caller, RawBody>,
+    call: Call<admission::keyring::Caller, RawBody>,
 ) -> Result<Response, ApiError> {
     let Call { service, caller, mut parts, body, .. } = call;
     if parts.headers.contains_key(header::ORIGIN) && service.allowed_origins.of(&parts.headers).is_none() {

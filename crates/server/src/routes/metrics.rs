@@ -1,12 +1,14 @@
 //! `GET /v1/sandboxes/{id}/metrics`: what a sandbox has used lately. Reads memory only.
 
+use admission::endpoint::parameter::inline;
+use admission::endpoint::{INSPECT, Json, Parameter, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, Moment, ResourceMetrics, ResourceSample};
 use axum::http::StatusCode;
 
 use super::read;
-use crate::endpoint::parameter::inline;
-use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 
 const MB: u64 = 1 << 20;
 

@@ -4,18 +4,18 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{CHANGE, Content, INSPECT, Json, JsonBody, Parameter, Received, Tag, serialize};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{CreateNetwork, ErrorCode, NetworkUsage, NetworkView, SandboxView};
 use axum::http::StatusCode;
 use serde_json::json;
 
 use super::sandbox_request::SandboxRequest;
 use super::{read, view};
-use crate::endpoint::{
-    CHANGE, Call, Content, Endpoint, INSPECT, Json, JsonBody, Parameter, Received, Tag, serialize,
-};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::idempotency::ReplayableResponse;
-use crate::keyring::Caller;
 use crate::service::Service;
 
 pub fn get_endpoint() -> Endpoint {

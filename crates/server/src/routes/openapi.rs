@@ -2,13 +2,14 @@
 
 use std::sync::LazyLock;
 
+use admission::endpoint::{Content, READ, Tag};
+use admission::error::ApiError;
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 
 use super::view;
-use crate::endpoint::{Call, Content, Endpoint, READ, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 use crate::openapi;
 
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document().into());

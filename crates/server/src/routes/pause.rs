@@ -1,14 +1,16 @@
 //! `POST /v1/sandboxes/{id}/pause`. Responds when the record is on disk; completes if the client disconnects.
 
+use admission::endpoint::{Content, Json, JsonBody, Parameter, Tag, WRITE};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, PauseBody, PauseResult, SandboxState};
 use axum::http::StatusCode;
 use engine::Processes;
 use serde_json::json;
 
 use super::sandbox_request::SandboxRequest;
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
-use crate::error::{ApiError, OperationKind, of_engine};
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/pause", WRITE)

@@ -5,11 +5,12 @@ mod expose;
 mod list;
 mod token;
 
+use admission::error::ApiError;
 use axum::http::Uri;
 
 use super::read::sandbox_id;
 use crate::endpoint::Endpoint;
-use crate::error::{ApiError, OperationKind, of_engine, port_not_found};
+use crate::error::{OperationKind, of_engine, port_not_found};
 use crate::service::Service;
 
 /// The endpoints below a sandbox's `ports`.

@@ -4,6 +4,10 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{CHANGE, Content, Json, JsonBody, Parameter, Tag, serialize};
+use admission::error::ApiError;
+use admission::keyring::Caller;
+use admission::wall_clock::now;
 use api::{ErrorCode, EventBody, EventKind, EventsBody, EventsRecorded, SandboxId};
 use axum::http::StatusCode;
 use rules::TimeMs;
@@ -12,11 +16,9 @@ use serde_json::json;
 use store::{Batch, NewEvent, Write};
 
 use super::sandbox_request::SandboxRequest;
-use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, serialize};
-use crate::error::{ApiError, OperationKind};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::OperationKind;
 use crate::idempotency::{self, ReplayableResponse};
-use crate::keyring::Caller;
-use crate::wall_clock::now;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/events", CHANGE)

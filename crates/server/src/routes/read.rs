@@ -2,6 +2,10 @@
 
 use std::error::Error as _;
 
+use admission::endpoint::{JsonBody, Received};
+use admission::error::ApiError;
+use admission::keyring::Caller;
+use admission::memory::GrowingBody;
 use api::{ErrorCode, RunId, SandboxId};
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
@@ -10,11 +14,8 @@ use http_body_util::BodyExt;
 use listen::BodyError;
 use reader::{RequestBody, RequestRefusal};
 
-use crate::endpoint::{JsonBody, Received};
-use crate::error::{self, ApiError};
+use crate::error;
 use crate::idempotency;
-use crate::keyring::Caller;
-use crate::memory::GrowingBody;
 use crate::service::Service;
 
 /// Reads a JSON body without checking it.
@@ -40,7 +41,7 @@ pub async fn json_bytes(
     body: Body,
     most: usize,
 ) -> Result<Bytes, ApiError> {
-    let memory = service.request_memory.body(&caller.account, most);
+    let memory = service.gate.request_memory.body(&caller.account, most);
     let bytes = whole_body(headers, body, memory).await?;
     json_content(headers)?;
     Ok(bytes)

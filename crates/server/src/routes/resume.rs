@@ -1,5 +1,8 @@
 //! `POST /v1/sandboxes/{id}/resume`. Responds when the processes run again and the record is on disk.
 
+use admission::endpoint::{Content, Json, JsonBody, Parameter, Tag, WRITE};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, ResumeBody, ResumeResult, SandboxState};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -10,9 +13,8 @@ use serde_json::json;
 use super::image_source::pull_missing;
 use super::read;
 use super::sandbox_request::SandboxRequest;
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
-use crate::error::{ApiError, OperationKind, of_engine};
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {

@@ -4,6 +4,9 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use admission::endpoint::{JsonBody, Received};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{RunId, SandboxId};
 use axum::http::request::Parts;
 use bytes::Bytes;
@@ -11,10 +14,8 @@ use engine::{EngineError, SandboxError};
 use reader::RequestBody;
 
 use super::read;
-use crate::endpoint::{JsonBody, Received};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::error::{OperationKind, of_engine};
 use crate::idempotency::{self, Key};
-use crate::keyring::Caller;
 use crate::service::Service;
 
 /// While a body arrives, activity is counted this often: less than the shortest idle timeout.

@@ -9,13 +9,15 @@ mod rollback;
 mod take;
 mod view;
 
+use admission::endpoint::Received;
+use admission::error::ApiError;
 use api::{CreateBody, SandboxConfig, SnapshotId};
 use engine::Template;
 use serde::Deserialize;
 
 use super::image_source::pull_missing;
-use crate::endpoint::{Endpoint, Received};
-use crate::error::{ApiError, OperationKind, no_snapshot, of_engine};
+use crate::endpoint::Endpoint;
+use crate::error::{OperationKind, no_snapshot, of_engine};
 use crate::service::Service;
 
 pub fn endpoints() -> [Endpoint; 6] {

@@ -4,6 +4,8 @@
 //! slows the command and costs no more memory than a chunk. A chunk has all output that is available, without waiting for more.
 //! When the client disconnects, hyper drops the body, which ends the command.
 
+use admission::error::ApiError;
+use admission::request_id::RequestId;
 use api::{Done, StreamEvent};
 use axum::response::Response;
 use bytes::Bytes;
@@ -12,9 +14,8 @@ use futures_util::FutureExt;
 use reader::OutputForm;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::error::{OperationKind, of_engine};
 use crate::output::Pieces;
-use crate::request_id::RequestId;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 /// The size at which a chunk is sent even if more output is available.

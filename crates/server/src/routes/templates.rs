@@ -13,13 +13,15 @@ mod view;
 
 use std::sync::Arc;
 
+use admission::endpoint::Received;
+use admission::error::ApiError;
 use api::{CreateBody, ErrorCode, SandboxConfig, SandboxId, TemplateId};
 use builder::Template;
 use rules::ImageReference;
 use serde::Deserialize;
 
-use crate::endpoint::{Endpoint, Received};
-use crate::error::{ApiError, no_template, of_builder};
+use crate::endpoint::Endpoint;
+use crate::error::{no_template, of_builder};
 use crate::service::Service;
 
 pub use bases::bases;

@@ -1,11 +1,13 @@
 //! `DELETE /v1/sandboxes/{id}`. Responds when all processes of the sandbox have ended and its record is on disk.
 
+use admission::endpoint::{Json, Parameter, TERMINATE, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, SandboxState, TerminateResult};
 use axum::http::StatusCode;
 
 use super::read;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, TERMINATE, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 
 /// The `details.reason` of later requests for the sandbox.
 const REASON: &str = "deleted";

@@ -2,6 +2,9 @@
 //!
 //! The change is stored before the response. It completes if the client disconnects.
 
+use admission::endpoint::{CHANGE, Content, Json, JsonBody, Parameter, Tag};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, SandboxView, TimeoutBody};
 use axum::http::StatusCode;
 use engine::TimeoutChange;
@@ -9,9 +12,8 @@ use serde_json::json;
 
 use super::sandbox_request::SandboxRequest;
 use super::view;
-use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::put("/v1/sandboxes/{id}/timeout", CHANGE)

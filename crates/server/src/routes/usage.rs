@@ -1,10 +1,11 @@
 //! `GET /v1/usage`: usage and quotas of the key's account.
 
+use admission::endpoint::{Json, READ, Tag};
+use admission::error::ApiError;
 use api::{QuotaView, UsageView};
 use axum::http::StatusCode;
 
-use crate::endpoint::{Call, Endpoint, Json, READ, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/usage", READ)
@@ -28,7 +29,7 @@ async fn get(call: Call) -> Result<Json<UsageView>, ApiError> {
     let stored = service.store.stored_bytes(account).await?;
     let snapshots = engine.snapshots_of(account);
     let templates = service.builder.list(account).len() as u64;
-    let (connections, streams) = service.in_flight.of(account);
+    let (connections, streams) = service.gate.in_flight.of(account);
     let quota = |used, allowed| QuotaView { used, allowed };
     Json::ok(&UsageView {
         account: account.to_owned(),

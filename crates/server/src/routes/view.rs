@@ -1,5 +1,7 @@
 //! Converts records of the engine and the store to types of the API.
 
+use admission::endpoint::serialize;
+use admission::error::ApiError;
 use api::{EventId, EventKind, RuntimeEvent, SandboxItem, SandboxView, Times, Timestamp, UnknownEventKind};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -8,9 +10,6 @@ use rules::TimeMs;
 use serde::Serialize;
 use serde_json::Value;
 use store::{Event, SandboxRecord, SandboxSummary};
-
-use crate::endpoint::serialize;
-use crate::error::ApiError;
 
 /// A sandbox for create and get.
 pub fn sandbox(record: &SandboxRecord) -> SandboxView {

@@ -1,9 +1,9 @@
 //! What clients will not like of the operator's own certificate.
 
+use admission::wall_clock::now;
 use rules::TimeMs;
 
 use crate::config::{Config, Ports, Tls};
-use crate::wall_clock::now;
 
 const DAY_S: i64 = 24 * 3600;
 /// Time to renew it by hand.

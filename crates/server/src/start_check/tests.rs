@@ -2,12 +2,12 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use admission::captured_log::CapturedLog;
 use rules::{KeyLimits, TimeMs};
 use store::{Batch, KeyRecord, SqliteStore, Store, Write};
 use tempfile::TempDir;
 
 use super::*;
-use crate::captured_log::CapturedLog;
 use crate::cli::Global;
 
 /// The errors and the warnings about a file in a directory with other files, from the key on.

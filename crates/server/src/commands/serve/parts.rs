@@ -5,7 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::Gate;
+use admission::in_flight::InFlight;
+use admission::keyring::Keyring;
+use admission::limiter::Limiter;
+use admission::metrics::RequestMetrics;
+use admission::output_memory::OutputMemory;
 use anyhow::{Context as _, Result};
+use base::chain_text;
 use builder::Builder;
 use image::Images;
 use listen::{IsExempt, Limits, Listener, SelfSigned, Server, TlsConfig};
@@ -19,15 +26,10 @@ use super::welcome;
 use crate::app::{Opened, network};
 use crate::config::{Config, Http, Tls};
 use crate::e2b::E2b;
-use crate::error::chain_text;
 use crate::idempotency::Idempotency;
 use crate::image_access::{ImageAccess, ImageSettings};
-use crate::in_flight::InFlight;
-use crate::keyring::Keyring;
 use crate::layers::Unrouted;
-use crate::limiter::Limiter;
-use crate::metrics::{self, Metrics};
-use crate::output::OutputMemory;
+use crate::metrics;
 use crate::ports::Ports;
 use crate::relay::Relay;
 use crate::routes;
@@ -49,20 +51,25 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         limits.max_output_bytes,
     ));
     let builder = Builder::open(engine.clone(), Arc::clone(&store) as _, builder_settings(config)).await?;
+    let gate = Gate {
+        keyring: Keyring::load(store.as_ref()).await?,
+        limiter: Limiter::new(limits.table()),
+        in_flight: InFlight::new(config.quotas.table()),
+        request_memory: Default::default(),
+        output_memory: Arc::clone(&output_memory),
+        metrics: RequestMetrics::new(),
+        trusted_proxies: config.http.proxies()?,
+        store: Arc::clone(&store) as _,
+    };
     let service = Arc::new(Service {
         engine,
         builder,
-        keyring: Keyring::load(store.as_ref()).await?,
-        limiter: Limiter::new(limits.table()),
-        idempotency: Idempotency::new(Arc::clone(&store) as _, Arc::clone(&output_memory)),
-        in_flight: InFlight::new(config.quotas.table()),
+        gate: Arc::new(gate),
+        idempotency: Idempotency::new(Arc::clone(&store) as _, output_memory),
         ports: Ports::open(config, listens)?,
-        request_memory: Default::default(),
-        output_memory,
         store,
         images,
         image_access: ImageAccess::open(&config.data_dir, image_settings(config)?),
-        metrics: Metrics::new(),
         limits: routes::limits_of(limits, &config_rules),
         config_rules,
         isolation,
@@ -71,7 +78,6 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         max_output_bytes: limits.max_output_bytes,
         mcp: config.mcp.enabled.then(|| Arc::new(config.mcp.server(&stopping))),
         pull_timeout: PULL_TIMEOUT,
-        trusted_proxies: config.http.proxies()?,
         allowed_origins: config.http.origins()?,
         stopping,
     });
@@ -187,7 +193,7 @@ impl BoundListeners {
             tasks.push(tokio::spawn(async move {
                 metrics::serve(
                     socket,
-                    &service.metrics,
+                    &service.gate.metrics,
                     (service.engine.clone(), service.builder.clone()),
                     tls,
                     service.stopping.clone(),
@@ -243,7 +249,7 @@ fn connection_limits(http: &Http) -> Limits {
 
 /// The limits per address would count all clients of a trusted proxy as one.
 fn exempt(service: &Arc<Service>) -> IsExempt {
-    let proxies = service.trusted_proxies.clone();
+    let proxies = service.gate.trusted_proxies.clone();
     Arc::new(move |address| proxies.holds(address))
 }
 

@@ -1,5 +1,8 @@
 //! Tests of what one account can take through this API: rates, quotas, memory; and of the end of tokens with their key.
 
+use admission::in_flight::InFlight;
+use admission::limiter::Limiter;
+use admission::memory::FREE_BYTES;
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -13,11 +16,8 @@ use sha2::{Digest, Sha256};
 use store::{Batch, KeyRecord, Write};
 
 use super::*;
-use crate::in_flight::InFlight;
-use crate::limiter::Limiter;
-use crate::memory::FREE_BYTES;
 use crate::relay::Relay;
-use crate::testing::{add_key, key_record};
+use crate::testing::{add_key, gate_of, key_record};
 
 const MIB: usize = 1 << 20;
 
@@ -63,7 +63,7 @@ async fn token(fixture: &Fixture, id: &str) -> String {
 #[tokio::test]
 async fn a_start_of_a_process_counts_as_an_execution() {
     let rates = Rates { execute: 2, ..Rates::UNLIMITED };
-    let fixture = Fixture::with(|service| service.limiter = Limiter::new(rates)).await;
+    let fixture = Fixture::with(|service| gate_of(service).limiter = Limiter::new(rates)).await;
     let ids = [fixture.create(json!({})).await, fixture.create(json!({})).await];
     for id in &ids {
         let token = token(&fixture, id).await;
@@ -118,7 +118,7 @@ async fn bodies_are_in_the_memory_of_request_bodies() {
     let id = fixture.create(json!({})).await;
     let token = token(&fixture, &id).await;
     tokio::time::pause();
-    let reserved = || fixture.harness.service.request_memory.reserved_bytes();
+    let reserved = || fixture.harness.service.gate.request_memory.reserved_bytes();
     let announced = [&[0, 0, 0x40, 0, 0][..], &vec![b' '; 4 * MIB - 1]].concat();
     let mut held = tokio::task::JoinSet::new();
     let mut send = async |path: &'static str, kind: &'static str, bytes: Vec<u8>| {
@@ -188,7 +188,7 @@ async fn put(fixture: &Fixture, path: &str, body: Body) -> Response {
 async fn uploads_by_a_link_count_as_requests_of_the_key() {
     let quotas = Quotas { connections: Some(2), ..Quotas::default() };
     let fixture = Fixture::with(|service| {
-        service.in_flight = InFlight::new(QuotaTable { default: quotas, ..QuotaTable::default() });
+        gate_of(service).in_flight = InFlight::new(QuotaTable { default: quotas, ..QuotaTable::default() });
     })
     .await;
     let path = upload_path(&fixture, "first").await;
@@ -196,14 +196,14 @@ async fn uploads_by_a_link_count_as_requests_of_the_key() {
     for upload in &mut uploads {
         assert!(upload.as_mut().now_or_never().is_none());
     }
-    assert_eq!(fixture.harness.service.in_flight.of("one"), (2, 0));
+    assert_eq!(fixture.harness.service.gate.in_flight.of("one"), (2, 0));
     assert_eq!(put(&fixture, &path, Body::from(vec![0; 1024])).await.status(), 429);
     drop(uploads);
     assert_eq!(put(&fixture, &path, Body::from(vec![0; 1024])).await.status(), 200);
-    assert_eq!(fixture.harness.service.in_flight.of("one"), (0, 0));
+    assert_eq!(fixture.harness.service.gate.in_flight.of("one"), (0, 0));
 
     let rates = Rates { write: 2, ..Rates::UNLIMITED };
-    let fixture = Fixture::with(|service| service.limiter = Limiter::new(rates)).await;
+    let fixture = Fixture::with(|service| gate_of(service).limiter = Limiter::new(rates)).await;
     // The request of a build is a write, too.
     let path = upload_path(&fixture, "second").await;
     assert_eq!(put(&fixture, &path, Body::from(vec![0; 1024])).await.status(), 200);
@@ -221,7 +221,7 @@ async fn revoke(fixture: &Fixture, id: &str) {
     let service = &fixture.harness.service;
     let write = Write::RevokeKey { id: id.to_owned(), at: TimeMs(2) };
     service.store.commit(Batch::new().with(write)).await.unwrap();
-    assert!(service.keyring.refresh(service.store.as_ref()).await.unwrap());
+    assert!(service.gate.keyring.refresh(service.store.as_ref()).await.unwrap());
 }
 
 #[tokio::test]
@@ -295,8 +295,8 @@ async fn a_listing_is_in_the_memory_of_responses() {
     let list = ("/filesystem.Filesystem/ListDir", "application/json");
     let listed = call(&fixture, &id, list, &token, r#"{"path": "/"}"#).await;
     assert_eq!(listed.status(), 200);
-    assert_ne!(fixture.harness.service.output_memory.reserved_bytes(), 0);
+    assert_ne!(fixture.harness.service.gate.output_memory.reserved_bytes(), 0);
     let json: Value = serde_json::from_str(&text_of(listed).await).unwrap();
     assert!(json["entries"].is_array(), "{json}");
-    assert_eq!(fixture.harness.service.output_memory.reserved_bytes(), 0);
+    assert_eq!(fixture.harness.service.gate.output_memory.reserved_bytes(), 0);
 }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use admission::endpoint::{Content, INTERACT, Json, JsonBody, Parameter, Tag, serialize};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, ErrorCode, SandboxId};
 use axum::http::{Method, StatusCode};
 use bytes::Bytes;
@@ -9,10 +12,9 @@ use rules::AutoResume;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::endpoint::{Call, Content, Endpoint, INTERACT, Json, JsonBody, Parameter, Tag, serialize};
-use crate::error::{ApiError, OperationKind, invalid_interpreter, no_context, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, invalid_interpreter, no_context, of_engine};
 use crate::interpreter;
-use crate::keyring::Caller;
 use crate::routes::read;
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::service::Service;

@@ -4,6 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use admission::endpoint::{Content, INTERACT, Json, JsonBody, Parameter, Tag};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{CodeBody, CodeExecution, CodeRequest, ErrorCode, ExecuteRequest};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,10 +16,9 @@ use serde_json::json;
 
 use super::running::Running;
 use super::stream;
-use crate::endpoint::{Call, Content, Endpoint, INTERACT, Json, JsonBody, Parameter, Tag};
-use crate::error::{ApiError, OperationKind, invalid_interpreter, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, invalid_interpreter, of_engine};
 use crate::interpreter::{self, Reply};
-use crate::keyring::Caller;
 use crate::routes::read;
 use crate::routes::sandbox_request::SandboxRequest;
 
@@ -82,7 +84,7 @@ async fn run(call: Call<Caller, JsonBody<CodeBody>>) -> Result<Response, ApiErro
     let sandbox = service.engine.sandbox(&caller.account, &request.id);
     let mut code = body.read(&service.execute_rules).inspect_err(|_| sandbox.touch())?;
     code.run_id = request.run_id()?;
-    let mut memory = service.output_memory.response(&caller.account);
+    let mut memory = service.gate.output_memory.response(&caller.account);
     memory.start().await?;
     let text = document(&code)?;
     drop(body);
@@ -138,7 +140,7 @@ fn document(code: &CodeRequest) -> Result<Bytes, ApiError> {
         "language": code.language,
         "env_vars": code.env,
     });
-    crate::endpoint::serialize(&document)
+    admission::endpoint::serialize(&document)
 }
 
 /// The context in which the code runs, as the program inside names it.

@@ -1,12 +1,13 @@
 //! Code that runs: its events, its time limit, and its end. Used by the buffered response and by the stream.
 
+use admission::error::ApiError;
+use admission::output_memory::OutputReservation;
 use api::{CodeException, CodeExecution};
 use engine::ExternalExecution;
 use rules::CappedOutput;
 
-use crate::error::{ApiError, invalid_interpreter};
+use crate::error::invalid_interpreter;
 use crate::interpreter::{self, Event, Reply};
-use crate::output::{OutputReservation, cover};
 
 /// Code that runs. Dropping it interrupts the code.
 pub struct Running {
@@ -88,7 +89,7 @@ impl Running {
             }
             kept += self.reply.received() - before;
             // What is kept, and its copy as JSON.
-            cover(&mut self.memory, kept * 2).await.inspect_err(|error| self.run.failed(&error.message))?;
+            self.memory.cover(kept * 2).await.inspect_err(|error| self.run.failed(&error.message))?;
         };
         Ok(CodeExecution {
             stdout: stdout.finish().into_text(),

@@ -3,15 +3,15 @@
 //! As for commands, a chunk is built when the client has taken the last one, so a slow client slows the reading. When it
 //! disconnects, hyper drops the body, which interrupts the code.
 
+use admission::error::ApiError;
+use admission::request_id::RequestId;
 use api::{CodeDone, CodeEvent, CodeText};
 use axum::response::Response;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::running::{Running, Step};
-use crate::error::ApiError;
 use crate::interpreter::{self, Event};
-use crate::request_id::RequestId;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 /// The size at which a chunk is sent even if more output is available.

@@ -1,5 +1,8 @@
 //! `GET /v1/sandboxes/{id}/executions/{execution}/attach`: the websocket handshake of a terminal. `socket` serves the connection.
 
+use admission::endpoint::parameter::inline;
+use admission::endpoint::{INTERACT, Parameter, Tag};
+use admission::error::ApiError;
 use api::ErrorCode;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
@@ -13,9 +16,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use super::ExecutionRequest;
 use super::output::past_the_end;
 use super::socket::{Session, Source, serve_websocket};
-use crate::endpoint::parameter::inline;
-use crate::endpoint::{Call, Endpoint, INTERACT, Parameter, Tag};
-use crate::error::{ApiError, not_a_terminal};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::not_a_terminal;
 use crate::routes::read::values;
 
 /// The version of RFC 6455.

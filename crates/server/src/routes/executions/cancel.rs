@@ -1,13 +1,14 @@
 //! `DELETE /v1/sandboxes/{id}/executions/{execution}`. Responds when all its processes have ended.
 
+use admission::endpoint::{INTERACT, Json, Parameter, Tag};
+use admission::error::ApiError;
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 
 use super::ExecutionRequest;
 use super::view::execution_view;
-use crate::endpoint::{Call, Endpoint, INTERACT, Json, Parameter, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::delete("/v1/sandboxes/{id}/executions/{execution}", INTERACT)

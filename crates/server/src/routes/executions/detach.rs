@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::serialize;
+use admission::error::ApiError;
 use api::{RunId, SandboxId};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -12,8 +14,6 @@ use serde::Deserialize;
 
 use super::fault;
 use super::view::execution_view;
-use crate::endpoint::serialize;
-use crate::error::ApiError;
 use crate::idempotency::ReplayableResponse;
 use crate::service::Service;
 

@@ -7,6 +7,8 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use admission::error::ApiError;
+use admission::request_id::RequestId;
 use api::{Done, ErrorCode, StreamEvent};
 use axum::response::Response;
 use bytes::Bytes;
@@ -16,9 +18,8 @@ use reader::OutputForm;
 use rules::OutputPosition;
 use serde_json::json;
 
-use crate::error::{ApiError, OperationKind, key_ended, of_engine};
+use crate::error::{OperationKind, key_ended, of_engine};
 use crate::output::Pieces;
-use crate::request_id::RequestId;
 use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
@@ -96,7 +97,7 @@ impl sse::Source for OutputStream {
             Stage::Following => {}
         }
         let mut chunk = Chunk::default();
-        if !self.service.keyring.has(&self.key_id) {
+        if !self.service.gate.keyring.has(&self.key_id) {
             self.end_with(&mut chunk, &key_ended());
             return Some(chunk.into_bytes());
         }

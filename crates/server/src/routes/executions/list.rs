@@ -1,12 +1,13 @@
 //! `GET /v1/sandboxes/{id}/executions`: a page of a sandbox's executions.
 
+use admission::endpoint::{INSPECT, Json, Parameter, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, ExecutionList, Pagination};
 use axum::http::StatusCode;
 
 use super::fault;
 use super::view::execution_view;
-use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 use crate::routes::read::sandbox_id;
 
 pub fn endpoint() -> Endpoint {

@@ -1,5 +1,9 @@
 //! `GET /v1/sandboxes/{id}/executions/{execution}/output`: the output of an execution, as one response or as a stream.
 
+use admission::endpoint::parameter::{inline, last_output_offset};
+use admission::endpoint::{Content, INSPECT, Parameter, Tag};
+use admission::error::ApiError;
+use admission::output_memory::OutputReservation;
 use api::{ErrorCode, ExecutionOutput, OutputEncoding};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -11,10 +15,8 @@ use serde_json::json;
 use super::ExecutionRequest;
 use super::follow::{self, StreamStart};
 use super::view::execution_state;
-use crate::endpoint::parameter::{inline, last_output_offset};
-use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, Tag};
-use crate::error::ApiError;
-use crate::output::{self, BufferedOutput, OutputReservation};
+use crate::endpoint::{Call, Endpoint};
+use crate::output::{self, BufferedOutput};
 use crate::routes::read;
 
 /// The most bytes of each stream in a buffered response; `more` is then `true`.
@@ -101,7 +103,7 @@ async fn output(call: Call) -> Result<Response, ApiError> {
         Some(OutputOffset::End) => status.output,
     };
     if !is_stream {
-        let memory = request.service.output_memory.response(&request.account);
+        let memory = request.service.gate.output_memory.response(&request.account);
         let content =
             output::Content::from(whole(&request, from, &status, query.form.encoding(), memory).await?);
         let json = HeaderValue::from_static("application/json; charset=utf-8");
@@ -155,7 +157,7 @@ async fn whole(
                 let to = if channel == Channel::Stdout { &mut stdout } else { &mut stderr };
                 to.extend_from_slice(&bytes);
                 let allocated = stdout.capacity() + stderr.capacity();
-                output::cover(&mut memory, allocated).await?;
+                memory.cover(allocated).await?;
                 next = position;
             }
             OutputEvent::Dropped { position } => {

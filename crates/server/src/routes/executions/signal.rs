@@ -1,13 +1,14 @@
 //! `POST /v1/sandboxes/{id}/executions/{execution}/signal`.
 
+use admission::endpoint::{Content, INTERACT, Json, JsonBody, Parameter, Tag};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, SignalBody};
 use axum::http::StatusCode;
 
 use super::ExecutionRequest;
 use super::view::execution_view;
-use crate::endpoint::{Call, Content, Endpoint, INTERACT, Json, JsonBody, Parameter, Tag};
-use crate::error::ApiError;
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {

@@ -13,6 +13,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use admission::error::ApiError;
+use admission::request_id::RequestId;
 use api::bounds::{COLS, ROWS};
 use api::{ErrorCode, SandboxId, TerminalControl, TerminalNote, TerminalWarning};
 use base::IgnorePoison;
@@ -30,8 +32,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
 use super::view::execution_view;
-use crate::error::{ApiError, OperationKind, key_ended, of_engine};
-use crate::request_id::RequestId;
+use crate::error::{OperationKind, key_ended, of_engine};
 use crate::service::Service;
 
 /// The largest input message: key presses, or pasted text.
@@ -251,7 +252,7 @@ async fn watch_session(service: &Service, key_id: &str, heard: &LastHeard) -> En
             }
             _ = checks.tick() => {}
         }
-        if !service.keyring.has(key_id) {
+        if !service.gate.keyring.has(key_id) {
             return End::Failed(key_ended());
         }
         let last = *heard.lock().ignore_poison();

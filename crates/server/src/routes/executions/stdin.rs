@@ -1,13 +1,14 @@
 //! `POST /v1/sandboxes/{id}/executions/{execution}/stdin`: writes the body to the command's standard input as it arrives.
 
+use admission::endpoint::{INTERACT, Json, Parameter, RawBody, Tag};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, StdinWritten};
 use axum::http::{StatusCode, header};
 use http_body_util::BodyExt;
 
 use super::ExecutionRequest;
-use crate::endpoint::{Call, Endpoint, INTERACT, Json, Parameter, RawBody, Tag};
-use crate::error::ApiError;
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
 use crate::routes::read::{broken_body, values};
 
 pub fn endpoint() -> Endpoint {

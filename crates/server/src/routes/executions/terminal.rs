@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{Content, INTERACT, Json, JsonBody, Parameter, Tag};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, TerminalBody};
 use axum::http::StatusCode;
 use serde_json::json;
 
 use super::detach;
-use crate::endpoint::{Call, Content, Endpoint, INTERACT, Json, JsonBody, Parameter, Tag};
-use crate::error::{ApiError, OperationKind};
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::OperationKind;
 use crate::routes::sandbox_request::SandboxRequest;
 
 pub fn endpoint() -> Endpoint {

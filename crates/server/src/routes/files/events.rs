@@ -1,11 +1,11 @@
 //! Records file operations as events.
 
+use admission::error::ApiError;
 use api::EventKind;
 use engine::FileInfo;
 use serde_json::json;
 
 use super::{FileRequest, view};
-use crate::error::ApiError;
 
 impl FileRequest {
     /// A file or directory was created or replaced.

@@ -1,13 +1,14 @@
 //! `GET /v1/sandboxes/{id}/files/list`: a page of a directory.
 
+use admission::endpoint::{INSPECT, Json, Parameter, Tag};
+use admission::error::ApiError;
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::FileOp;
 
 use super::{COMMON_ERRORS, FileRequest, view};
-use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}/files/list", INSPECT)

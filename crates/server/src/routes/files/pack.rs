@@ -1,5 +1,7 @@
 //! `GET /v1/sandboxes/{id}/files/tar`: a directory as a tar archive.
 
+use admission::endpoint::{Content, INSPECT, Parameter, Tag};
+use admission::error::ApiError;
 use api::ErrorCode;
 
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,8 +9,7 @@ use axum::response::{IntoResponse, Response};
 use engine::{FileOp, FileResponse};
 
 use super::{COMMON_ERRORS, FileRequest, outgoing, view};
-use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}/files/tar", INSPECT)

@@ -1,5 +1,8 @@
 //! `GET /v1/sandboxes/{id}/files`: a file's content, or a range of it.
 
+use admission::endpoint::parameter::text;
+use admission::endpoint::{Content, INSPECT, Parameter, Tag};
+use admission::error::ApiError;
 use api::ErrorCode;
 
 use axum::body::Body;
@@ -9,9 +12,7 @@ use engine::{FileInfo, FileOp, FileOperation, FileRange, FileResponse};
 use reader::ByteRange;
 
 use super::{COMMON_ERRORS, FileRequest, outgoing, view};
-use crate::endpoint::parameter::text;
-use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 use crate::routes::read::values;
 
 pub fn endpoint() -> Endpoint {

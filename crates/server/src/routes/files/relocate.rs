@@ -1,13 +1,14 @@
 //! `POST /v1/sandboxes/{id}/files/move`: moves or renames a file, link or directory.
 
+use admission::endpoint::{CHANGE, Json, Parameter, Tag};
+use admission::error::ApiError;
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::FileOp;
 
 use super::{COMMON_ERRORS, FileRequest, view};
-use crate::endpoint::{CHANGE, Call, Endpoint, Json, Parameter, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/files/move", CHANGE)

@@ -1,14 +1,15 @@
 //! `PUT /v1/sandboxes/{id}/files/tar`: unpacks a tar archive into a directory.
 
+use admission::endpoint::{CHANGE, Json, Parameter, RawBody, Tag};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::FileOp;
 
 use super::{COMMON_ERRORS, FileRequest, upload, view};
-use crate::endpoint::{CHANGE, Call, Endpoint, Json, Parameter, RawBody, Tag};
-use crate::error::ApiError;
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::put("/v1/sandboxes/{id}/files/tar", CHANGE)

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::pin::pin;
 use std::time::Duration;
 
+use admission::error::ApiError;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
@@ -12,7 +13,6 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 
 use super::FileRequest;
-use crate::error::ApiError;
 use crate::routes::read::{broken_body, values};
 
 /// Large enough to make the cost per frame of the link negligible; a body arrives in TLS records of 16 KiB.

@@ -4,6 +4,9 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{Content, INSPECT, Parameter, Tag};
+use admission::error::ApiError;
+use admission::request_id::RequestId;
 use api::{ErrorCode, FileChange, FileChangeKind, StreamEvent};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -13,9 +16,8 @@ use futures_util::FutureExt;
 use serde_json::json;
 
 use super::{COMMON_ERRORS, FileRequest, view};
-use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, Tag};
-use crate::error::{ApiError, OperationKind, key_ended, of_engine, too_many_watches};
-use crate::request_id::RequestId;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, key_ended, of_engine, too_many_watches};
 use crate::service::Service;
 use crate::sse::{self, Chunk, EventName, KEEP_ALIVE};
 
@@ -123,7 +125,7 @@ impl sse::Source for ChangeStream {
             Stage::Ended => return None,
             Stage::Following => {}
         }
-        if !self.service.keyring.has(&self.key_id) {
+        if !self.service.gate.keyring.has(&self.key_id) {
             self.stage = Stage::Ended;
             chunk.error(None, &key_ended(), &self.request_id);
             return Some(chunk.into_bytes());

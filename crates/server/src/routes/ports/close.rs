@@ -1,11 +1,13 @@
 //! `DELETE /v1/sandboxes/{id}/ports/{port}`: closes an exposed port.
 
+use admission::endpoint::{CHANGE, Json, Parameter, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, PortClosed};
 use axum::http::StatusCode;
 
 use super::sandbox_and_port;
-use crate::endpoint::{CHANGE, Call, Endpoint, Json, Parameter, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {

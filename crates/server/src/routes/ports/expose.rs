@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{CHANGE, Content, Json, JsonBody, Parameter, Received, Tag, serialize};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, ExposeBody, Port, RunId};
 use axum::http::StatusCode;
 use serde_json::json;
 
-use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::idempotency::ReplayableResponse;
-use crate::keyring::Caller;
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::service::Service;
 

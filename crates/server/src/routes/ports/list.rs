@@ -1,10 +1,12 @@
 //! `GET /v1/sandboxes/{id}/ports`: the exposed ports of a sandbox.
 
+use admission::endpoint::{INSPECT, Json, Parameter, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, PortList};
 use axum::http::StatusCode;
 
-use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {

@@ -2,16 +2,18 @@
 //!
 //! Tokens are not stored, and the idempotency key is ignored: a retry gets another valid token.
 
+use admission::endpoint::{CHANGE, Content, Json, JsonBody, Parameter, Tag};
+use admission::error::ApiError;
+use admission::keyring::Caller;
+use admission::wall_clock::now;
 use api::{ErrorCode, PortToken, TokenBody};
 use axum::http::StatusCode;
 use serde_json::json;
 
 use super::sandbox_and_port;
-use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::routes::read;
-use crate::wall_clock::now;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/ports/{port}/token", CHANGE)
@@ -51,7 +53,7 @@ async fn token(call: Call<Caller, JsonBody<TokenBody>>) -> Result<Json<PortToken
     let lifetime_ms = body.read(&())?;
     let longest = now().after(lifetime_ms);
     // A key that expires must not leave access behind.
-    let expires_at = service.keyring.end_of(&caller.key_id).map_or(longest, |end| longest.min(end));
+    let expires_at = service.gate.keyring.end_of(&caller.key_id).map_or(longest, |end| longest.min(end));
     let token = service.ports.token(&id, &exposed, expires_at);
     let url = format!("{}/?sandbox_token={token}", service.ports.url(&id, port));
     let token_view = PortToken { token, expires_at: expires_at.into(), url };

@@ -1,11 +1,13 @@
 //! `DELETE /v1/snapshots/{id}`.
 
+use admission::endpoint::{Json, Parameter, Tag, WRITE};
+use admission::error::ApiError;
 use api::{ErrorCode, SnapshotDeleted};
 use axum::http::StatusCode;
 
 use super::names;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{CREATE, Content, Json, JsonBody, Parameter, Received, Tag, serialize};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, ForkBody, ForkList, SandboxId};
 use axum::http::StatusCode;
 use serde_json::json;
 use store::SandboxRecord;
 
-use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::idempotency::{RecordHeader, ReplayableResponse};
-use crate::keyring::Caller;
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::routes::view;
 use crate::service::Service;

@@ -1,11 +1,13 @@
 //! `GET /v1/snapshots/{id}`.
 
+use admission::endpoint::{Json, Parameter, READ, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, SnapshotView};
 use axum::http::StatusCode;
 
 use super::{names, view};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {

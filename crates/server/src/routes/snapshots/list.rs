@@ -1,12 +1,13 @@
 //! `GET /v1/snapshots`: a page of an account's snapshots.
 
+use admission::endpoint::parameter::{inline, text};
+use admission::endpoint::{Json, Parameter, READ, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, Pagination, SandboxId, SnapshotList};
 use axum::http::StatusCode;
 
 use super::view;
-use crate::endpoint::parameter::{inline, text};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/snapshots", READ)

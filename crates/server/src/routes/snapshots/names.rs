@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use admission::error::ApiError;
 use api::{SandboxId, SnapshotId};
 use rules::SnapshotQuery;
 
-use crate::error::{ApiError, SHOWN_IDS, ambiguous_name, no_snapshot};
+use crate::error::{SHOWN_IDS, ambiguous_name, no_snapshot};
 use crate::service::Service;
 
 /// Those with a name, newest first, and how many there are.

@@ -1,14 +1,16 @@
 //! `POST /v1/sandboxes/{id}/rollback`: replaces the disk of a sandbox by that of one of its snapshots. Completes if the client
 //! disconnects.
 
+use admission::endpoint::{Content, Json, JsonBody, Parameter, Tag, WRITE};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, RollbackBody, SandboxView};
 use axum::http::StatusCode;
 use serde_json::json;
 
 use super::names;
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
-use crate::error::{ApiError, OperationKind, of_engine};
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::routes::view;
 

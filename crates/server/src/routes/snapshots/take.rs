@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{Content, Json, JsonBody, Parameter, Received, Tag, WRITE, serialize};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{ErrorCode, SandboxId, SnapshotBody, SnapshotView};
 use axum::http::StatusCode;
 use serde_json::json;
 use store::SnapshotRecord;
 
 use super::view;
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, WRITE, serialize};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{OperationKind, of_engine};
 use crate::idempotency::{RecordHeader, ReplayableResponse};
-use crate::keyring::Caller;
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::service::Service;
 

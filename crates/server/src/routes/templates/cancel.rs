@@ -1,11 +1,13 @@
 //! `POST /v1/templates/{id}/cancel`.
 
+use admission::endpoint::{Json, Parameter, Tag, WRITE};
+use admission::error::ApiError;
 use api::{ErrorCode, TemplateView};
 use axum::http::StatusCode;
 
 use super::{names, view};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
-use crate::error::{ApiError, of_builder};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::of_builder;
 use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::{CREATE, Content, Json, JsonBody, Parameter, Received, Tag, serialize};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{BuildContextId, ErrorCode, TemplateBody, TemplateView};
 use axum::http::StatusCode;
 use builder::{NewTemplate, OtherBuilds, StartCommand, StoredContext, Template};
@@ -9,10 +12,9 @@ use rules::{DockerfileSource, TemplateRequest};
 use serde_json::{Value, json};
 
 use super::{bases, view};
-use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
-use crate::error::{ApiError, of_builder};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::of_builder;
 use crate::idempotency::{self, RecordHeader, ReplayableResponse};
-use crate::keyring::Caller;
 use crate::routes::read;
 use crate::service::Service;
 

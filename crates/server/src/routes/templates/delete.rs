@@ -1,11 +1,13 @@
 //! `DELETE /v1/templates/{id}`.
 
+use admission::endpoint::{Json, Parameter, Tag, WRITE};
+use admission::error::ApiError;
 use api::{ErrorCode, TemplateDeleted};
 use axum::http::StatusCode;
 
 use super::names;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
-use crate::error::{ApiError, of_builder};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::of_builder;
 use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {

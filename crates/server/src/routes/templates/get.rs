@@ -1,11 +1,13 @@
 //! `GET /v1/templates/{id}`.
 
+use admission::endpoint::{Json, Parameter, READ, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, TemplateView};
 use axum::http::StatusCode;
 
 use super::{names, view};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
-use crate::error::{ApiError, of_builder};
+use crate::endpoint::{Call, Endpoint};
+use crate::error::of_builder;
 use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {

@@ -1,14 +1,15 @@
 //! `GET /v1/templates`: a page of an account's templates.
 
+use admission::endpoint::parameter::{inline, text};
+use admission::endpoint::{Json, Parameter, READ, Tag};
+use admission::error::ApiError;
 use api::{ErrorCode, Pagination, TemplateList, TemplateState};
 use axum::http::StatusCode;
 use builder::Template;
 use rules::TemplateQuery;
 
 use super::view;
-use crate::endpoint::parameter::{inline, text};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
-use crate::error::ApiError;
+use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/templates", READ)

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use admission::endpoint::parameter::last_log_event;
+use admission::endpoint::{Content, Parameter, READ, Tag};
+use admission::error::ApiError;
+use admission::request_id::RequestId;
 use api::{BuildEvent, ErrorCode, TemplateId};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -10,10 +14,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 
 use super::{names, view};
-use crate::endpoint::parameter::last_log_event;
-use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
-use crate::error::{ApiError, key_ended, of_builder};
-use crate::request_id::RequestId;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::{key_ended, of_builder};
 use crate::routes::read::segment;
 use crate::routes::read::values;
 use crate::service::Service;
@@ -125,7 +127,7 @@ impl sse::Source for LogStream {
             Stage::Following => {}
         }
         let mut chunk = Chunk::default();
-        if !self.service.keyring.has(&self.key_id) {
+        if !self.service.gate.keyring.has(&self.key_id) {
             self.fail(&mut chunk, &key_ended());
             return Some(chunk.into_bytes());
         }

@@ -1,8 +1,9 @@
 //! Templates by `NAME`, `NAME:VERSION` or `NAME:TAG`, which requests accept in place of ids.
 
+use admission::error::ApiError;
 use api::TemplateId;
 
-use crate::error::{ApiError, SHOWN_IDS, ambiguous_name, no_template};
+use crate::error::{SHOWN_IDS, ambiguous_name, no_template};
 use crate::service::Service;
 
 /// The template with an id, or the newest one with a name, whatever the state of its build is.

@@ -1,14 +1,16 @@
 //! `POST /v1/templates/contexts`: uploads a build context. What was received is removed if the client disconnects.
 
+use admission::endpoint::{Json, RawBody, Tag, WRITE};
+use admission::error::ApiError;
+use admission::keyring::Caller;
 use api::{BuildContext, ErrorCode};
 use axum::body::Body;
 use axum::http::StatusCode;
 use builder::{Builder, StoredContext};
 use http_body_util::BodyExt;
 
-use crate::endpoint::{Call, Endpoint, Json, RawBody, Tag, WRITE};
-use crate::error::{ApiError, of_builder};
-use crate::keyring::Caller;
+use crate::endpoint::{Call, Endpoint};
+use crate::error::of_builder;
 use crate::routes::read::broken_body;
 
 pub fn endpoint() -> Endpoint {

@@ -102,14 +102,14 @@ async fn large_bodies_at_once_are_bounded_and_small_ones_pass() {
     let fixture = Fixture::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
     let id = fixture.create().await;
     let path = format!("/v1/sandboxes/{id}/execute");
-    let all = fixture.service.request_memory.reserved_bytes();
+    let all = fixture.service.gate.request_memory.reserved_bytes();
     let flood = futures_util::future::join_all(
         (0..40).map(|_| fixture.ask(json_request(&path, unfinished(15 << 20)))),
     );
     let others = async {
         // By then, refused bodies have got their response.
         tokio::time::sleep(Duration::from_secs(20)).await;
-        assert!(fixture.service.request_memory.reserved_bytes() <= 48 << 20, "one account takes all");
+        assert!(fixture.service.gate.request_memory.reserved_bytes() <= 48 << 20, "one account takes all");
         assert_eq!(fixture.execute(&id, json!({"command": "true"})).await.json["exitCode"], 0);
         let large = json!({"command": "cat >/dev/null", "stdin": "x".repeat(1 << 20)}).to_string();
         let refused = fixture.ask(json_request(&path, large)).await;
@@ -120,10 +120,10 @@ async fn large_bodies_at_once_are_bounded_and_small_ones_pass() {
         _ = flood => panic!("their bodies have no end"),
         () = others => {}
     }
-    assert_eq!(fixture.service.request_memory.reserved_bytes(), all);
+    assert_eq!(fixture.service.gate.request_memory.reserved_bytes(), all);
     let large = json!({"command": "true", "stdin": "x".repeat(1 << 20)}).to_string();
     assert_eq!(fixture.ask(json_request(&path, large)).await.status, StatusCode::OK);
-    assert_eq!(fixture.service.request_memory.reserved_bytes(), all);
+    assert_eq!(fixture.service.gate.request_memory.reserved_bytes(), all);
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn a_body_is_released_before_its_build_context_is_read() {
         if let Some(answer) = asked.as_mut().now_or_never() {
             break answer;
         }
-        reserved.push(fixture.service.request_memory.reserved_bytes());
+        reserved.push(fixture.service.gate.request_memory.reserved_bytes());
         tokio::task::yield_now().await;
     };
     assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text);

@@ -1,10 +1,11 @@
 //! No endpoint without its key and scope, and no path without an endpoint.
 
+use admission::endpoint::Access;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 
 use super::fixture::{Answer, Fixture, bearer};
-use crate::endpoint::{Access, Endpoint};
+use crate::endpoint::Endpoint;
 use crate::routes::endpoints;
 use crate::testing::SCOPED;
 

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use serde_json::json;
 
 use super::fixture::{Fixture, IMAGE};
+use crate::testing::gate_of;
 
 #[tokio::test]
 async fn info_has_the_backends_and_the_limits() {
@@ -29,7 +30,8 @@ async fn info_has_the_backends_and_the_limits() {
 #[tokio::test]
 async fn info_has_the_rate_limits_of_the_key() {
     let few = rules::Rates { create: 3, ..rules::Rates::default() };
-    let fixture = Fixture::changed(|service| service.limiter = crate::limiter::Limiter::new(few)).await;
+    let fixture =
+        Fixture::changed(|service| gate_of(service).limiter = admission::limiter::Limiter::new(few)).await;
     let limits = fixture.call("GET", "/v1/info").await.json["limits"].clone();
     assert_eq!((&limits["createPerMinute"], &limits["operatePerMinute"]), (&json!(3), &json!(600)));
     assert_eq!(limits["readPerMinute"], 300);

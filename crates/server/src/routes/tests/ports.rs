@@ -1,5 +1,6 @@
 //! Exposed ports.
 
+use admission::wall_clock::now;
 use api::Timestamp;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -8,7 +9,6 @@ use store::KeyRecord;
 
 use super::fixture::{Fixture, bearer};
 use crate::testing::{add_key, key_record};
-use crate::wall_clock::now;
 
 #[tokio::test]
 async fn a_token_does_not_outlive_the_key_that_asks_for_it() {

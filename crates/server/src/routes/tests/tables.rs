@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use admission::endpoint::Access;
 use api::{CommandBody, CreateBody, CreateNetwork};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
@@ -10,7 +11,7 @@ use rules::{Charge, KeyCharge, SandboxCharge, Scope};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, request};
-use crate::endpoint::{Access, Table};
+use crate::endpoint::Table;
 use crate::routes::{document, endpoints};
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];

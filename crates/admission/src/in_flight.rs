@@ -1,6 +1,6 @@
 //! Requests and streams that each account has in flight, against its quotas.
 //!
-//! The layers take a [`Permit`] before the handler runs. The response holds it until its body has ended or is dropped or, for a
+//! [`crate::Gate`] takes a [`Permit`] before the handler runs. The response holds it until its body has ended or is dropped or, for a
 //! takeover of the connection (a terminal's websocket), until that ends. A permit counts in two atomics, without waiting.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use base::IgnorePoison;
 use listen::Takeover;
 use rules::{QuotaExceeded, QuotaTable, Quotas};
 
-use crate::output::Holding;
+use crate::holding::Holding;
 
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

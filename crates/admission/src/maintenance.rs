@@ -1,14 +1,14 @@
-//! The background task of the layers: refreshes the keyring and drops idle rate limit windows.
+//! The background task of admission: refreshes the keyring and drops idle rate limit windows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::wall_clock::now;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::service::Service;
-use crate::wall_clock::now;
+use crate::Gate;
 
 /// A revocation takes effect within a second; this leaves time for a slow disk.
 const KEYS_EVERY: Duration = Duration::from_millis(300);
@@ -16,7 +16,7 @@ const KEYS_EVERY: Duration = Duration::from_millis(300);
 const SWEEP_EVERY: u32 = 20;
 
 /// Runs until `stop` is cancelled; then the caller waits for the handle.
-pub fn maintain(service: Arc<Service>, stop: CancellationToken) -> JoinHandle<()> {
+pub fn maintain(gate: Arc<Gate>, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut rounds = tokio::time::interval(KEYS_EVERY);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -24,7 +24,7 @@ pub fn maintain(service: Arc<Service>, stop: CancellationToken) -> JoinHandle<()
         let mut failing = false;
         let mut checked_at = now();
         while stop.run_until_cancelled(rounds.tick()).await.is_some() {
-            match service.keyring.refresh(&*service.store).await {
+            match gate.keyring.refresh(&*gate.store).await {
                 Ok(_) => {
                     if failing {
                         tracing::info!("the API keys can be read again");
@@ -39,10 +39,10 @@ pub fn maintain(service: Arc<Service>, stop: CancellationToken) -> JoinHandle<()
                 Err(_) => {}
             }
             let checked_before = std::mem::replace(&mut checked_at, now());
-            service.keyring.log_expired(checked_before, checked_at);
+            gate.keyring.log_expired(checked_before, checked_at);
             round = round.wrapping_add(1);
             if round.is_multiple_of(SWEEP_EVERY) {
-                service.limiter.sweep();
+                gate.limiter.sweep();
             }
         }
     })

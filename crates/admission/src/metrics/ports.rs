@@ -1,4 +1,4 @@
-//! Metrics of traffic through exposed ports, written by `relay`. Labels for sandboxes or accounts would be too many.
+//! Metrics of traffic through exposed ports, written by the relay. Labels for sandboxes or accounts would be too many.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;

@@ -1,6 +1,6 @@
 //! Rate limits: the windows of every key and sandbox that was active in the last minute.
 //!
-//! The layers call [`Limiter::count`] before they admit a request; `layers::maintain` calls [`Limiter::sweep`]. Nothing fails. Windows are
+//! [`crate::Gate`] calls [`Limiter::count`] before it admits a request; [`crate::maintain`] calls [`Limiter::sweep`]. Nothing fails. Windows are
 //! only in memory: after a restart all are empty.
 //!
 //! Windows of sandboxes belong to an account, so that no account can use up another's by naming its sandbox.

@@ -12,11 +12,10 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use listen::PeerAddr;
 
-use super::envelope::ErrorSummary;
+use crate::Gate;
 use crate::endpoint::Rule;
 use crate::keyring::{Caller, EndedKey};
 use crate::request_id::RequestId;
-use crate::service::Service;
 
 /// The status in log and metrics if the client disconnected before the response.
 const CLIENT_WENT_AWAY: u16 = 499;
@@ -24,9 +23,16 @@ const CLIENT_WENT_AWAY: u16 = 499;
 const NO_ROUTE: &str = "none";
 const OTHER_METHOD: &str = "OTHER";
 
+/// An error as the log shows it: the code that the client got, and the cause.
+#[derive(Debug, Clone)]
+pub struct ErrorSummary {
+    pub code: ErrorCode,
+    pub cause: Option<String>,
+}
+
 /// A request in progress.
 pub struct Record {
-    service: Arc<Service>,
+    gate: Arc<Gate>,
     begun: Instant,
     method: &'static str,
     route: &'static str,
@@ -43,8 +49,9 @@ pub struct Record {
 }
 
 impl Record {
+    /// Begins with the head of the request.
     pub fn begin(
-        service: &Arc<Service>,
+        gate: &Arc<Gate>,
         id: &RequestId,
         rule: Option<Rule>,
         sandbox: Option<SandboxId>,
@@ -53,34 +60,34 @@ impl Record {
         let client = request
             .extensions()
             .get::<PeerAddr>()
-            .map(|PeerAddr(peer)| service.trusted_proxies.client(peer.ip(), request.headers()));
+            .map(|PeerAddr(peer)| gate.trusted_proxies.client(peer.ip(), request.headers()));
         let route = rule.map_or(NO_ROUTE, |rule| rule.route);
-        let mut record = Self::of(service, id, route, name_of(request.method()));
+        let mut record = Self::of(gate, id, route, name_of(request.method()));
         (record.sandbox, record.client) = (sandbox, client);
         record
     }
 
     /// For requests to the E2B-compatible API, whose paths are not declared here.
     pub fn e2b(
-        service: &Arc<Service>,
+        gate: &Arc<Gate>,
         id: &RequestId,
         route: &'static str,
         sandbox: Option<SandboxId>,
         request: &Request,
     ) -> Self {
-        let mut record = Self::begin(service, id, None, sandbox, request);
+        let mut record = Self::begin(gate, id, None, sandbox, request);
         record.route = route;
         record
     }
 
     /// For requests without a readable method and path.
-    pub fn unrouted(service: &Arc<Service>, id: &RequestId, what: &'static str) -> Self {
-        Self::of(service, id, what, OTHER_METHOD)
+    pub fn unrouted(gate: &Arc<Gate>, id: &RequestId, what: &'static str) -> Self {
+        Self::of(gate, id, what, OTHER_METHOD)
     }
 
-    fn of(service: &Arc<Service>, id: &RequestId, route: &'static str, method: &'static str) -> Self {
+    fn of(gate: &Arc<Gate>, id: &RequestId, route: &'static str, method: &'static str) -> Self {
         Self {
-            service: Arc::clone(service),
+            gate: Arc::clone(gate),
             begun: Instant::now(),
             method,
             route,
@@ -138,7 +145,7 @@ macro_rules! line {
 impl Drop for Record {
     fn drop(&mut self) {
         let took = self.begun.elapsed();
-        self.service.metrics.request(self.route, self.method, self.status, took);
+        self.gate.metrics.request(self.route, self.method, self.status, took);
         // Exhausted capacity is an expected response; other 5xx need the operator's attention.
         if self.status >= 500 && !self.is_expected && self.status != StatusCode::SERVICE_UNAVAILABLE.as_u16()
         {

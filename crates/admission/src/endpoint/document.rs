@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
 use super::parameter::{self, Parameter};
-use super::{AccessRule, Declaration, Json, JsonBody, NoBody, Payload, RawBody};
+use super::{AccessRule, Declaration, Door, Json, JsonBody, NoBody, Payload, RawBody};
 
 /// Schemas by name.
 pub type Components = Vec<(String, RefOr<Schema>)>;
@@ -201,7 +201,7 @@ fn components_of<T: ToSchema>(components: &mut Components) {
     T::schemas(components);
 }
 
-impl<A: AccessRule> Declaration<A> {
+impl<S: Door, A: AccessRule> Declaration<S, A> {
     /// Puts the endpoint into the document. An endpoint that is not described is served all the same.
     pub fn describe(
         mut self,
@@ -217,14 +217,19 @@ impl<A: AccessRule> Declaration<A> {
     }
 }
 
-impl<A: AccessRule, R: IntoResponse + 'static> Declaration<A, NoBody, R> {
+impl<S, A, R> Declaration<S, A, NoBody, R>
+where
+    S: Door,
+    A: AccessRule,
+    R: IntoResponse + 'static,
+{
     /// The endpoint takes a JSON document of at most `most` bytes.
     pub fn json_body<T: RequestBody + 'static>(
         mut self,
         most: usize,
         content: Content,
         description: &'static str,
-    ) -> Declaration<A, JsonBody<T>, R> {
+    ) -> Declaration<S, A, JsonBody<T>, R> {
         self.body_max = most;
         self.with_body(DocumentedBody { description, required: !T::OPTIONAL, content, most: Some(most) })
             .with_types()
@@ -236,7 +241,7 @@ impl<A: AccessRule, R: IntoResponse + 'static> Declaration<A, NoBody, R> {
         media_type: &'static str,
         required: bool,
         description: &'static str,
-    ) -> Declaration<A, RawBody, R> {
+    ) -> Declaration<S, A, RawBody, R> {
         let content = Content::raw(media_type);
         self.with_body(DocumentedBody { description, required, content, most: None }).with_types()
     }
@@ -249,7 +254,13 @@ impl<A: AccessRule, R: IntoResponse + 'static> Declaration<A, NoBody, R> {
     }
 }
 
-impl<A: AccessRule, B: Payload, R: IntoResponse + 'static> Declaration<A, B, R> {
+impl<S, A, B, R> Declaration<S, A, B, R>
+where
+    S: Door,
+    A: AccessRule,
+    B: Payload,
+    R: IntoResponse + 'static,
+{
     pub fn parameters<const N: usize>(mut self, parameters: [Parameter; N]) -> Self {
         if let Some(operation) = &mut self.operation {
             operation.parameters.extend(parameters);
@@ -262,7 +273,7 @@ impl<A: AccessRule, B: Payload, R: IntoResponse + 'static> Declaration<A, B, R> 
         self,
         status: StatusCode,
         description: &'static str,
-    ) -> Declaration<A, B, Json<T>> {
+    ) -> Declaration<S, A, B, Json<T>> {
         self.response(status, description, [Content::json::<T>()]).with_types()
     }
 
@@ -272,7 +283,7 @@ impl<A: AccessRule, B: Payload, R: IntoResponse + 'static> Declaration<A, B, R> 
         status: StatusCode,
         description: &'static str,
         contents: [Content; N],
-    ) -> Declaration<A, B, Response> {
+    ) -> Declaration<S, A, B, Response> {
         self.response(status, description, contents).with_types()
     }
 

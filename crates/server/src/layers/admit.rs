@@ -1,15 +1,15 @@
-//! Checks a request's key, the scopes of the key, and the rate limits, in this order. No I/O.
+//! Admits a request to the native API: finds its key and its sandbox, and lets the gate decide.
 
+use admission::Refusal;
+use admission::endpoint::{Access, Rule};
+use admission::error::ApiError;
+use admission::keyring::Caller;
+use admission::limiter::RateHeaders;
 use api::{ErrorCode, SandboxId};
-use axum::extract::Request;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, Method, Uri, header};
 use rules::Charge;
 
 use super::named_sandbox::NamedSandbox;
-use crate::endpoint::{Access, Rule};
-use crate::error::{ApiError, rate_limited};
-use crate::keyring::{Caller, Keyring};
-use crate::limiter::RateHeaders;
 use crate::service::Service;
 
 const SCHEME: &str = "bearer";
@@ -38,53 +38,42 @@ impl Admitted {
 }
 
 /// `text` is the text in place of the sandbox id in the path, if any.
-pub fn admit(service: &Service, rule: Option<Rule>, text: Option<&str>, request: &Request) -> Admitted {
-    let uncounted = |caller, sandbox, refusal| {
-        let rate_headers = service.limiter.uncounted();
-        Admitted { caller, sandbox, rate_headers, refusal }
+pub async fn admit(
+    service: &Service,
+    rule: Option<Rule>,
+    text: Option<&str>,
+    (method, uri, headers): (&Method, &Uri, &HeaderMap),
+) -> Admitted {
+    let uncounted = |refusal| {
+        let (sandbox, rate_headers) = (NamedSandbox::without_caller(text), service.gate.limiter.uncounted());
+        Admitted { caller: None, sandbox, rate_headers, refusal }
     };
-    if matches!(rule, Some(Rule { access: Access::Open, .. })) {
-        return uncounted(None, NamedSandbox::without_caller(text), None);
-    }
-    let caller = match authenticate(&service.keyring, request.headers()) {
-        Ok(caller) => caller,
-        Err(message) => {
-            let error = ApiError::new(ErrorCode::Unauthorized, message);
-            return uncounted(None, NamedSandbox::without_caller(text), Some(error));
-        }
-    };
-    let sandbox = NamedSandbox::find(service, &caller, request.uri().path(), text);
     // A request without an endpoint gets 404 or 405, but only with a valid key. It counts as a read or a write by its method.
-    let (scope, charge) = match rule {
-        Some(Rule { access: Access::Key { scope, charge }, .. }) => (Some(scope), charge),
-        _ => (None, Charge::without_endpoint(request.method().as_str())),
+    let (scope, charge) = match rule.map(|rule| rule.access) {
+        Some(Access::Open) => return uncounted(None),
+        Some(Access::Key { scope, charge }) => (Some(scope), charge),
+        None => (None, Charge::without_endpoint(method.as_str())),
     };
-    if let Some(scope) = scope.filter(|scope| !caller.scopes.allows(*scope)) {
-        service.metrics.refused("forbidden");
-        touch(service, &caller, request.method(), sandbox.id());
-        let message = format!("the key has the scopes {}; this request needs '{scope}'", caller.scopes);
-        let error = ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", scope.as_str());
-        return uncounted(Some(caller), sandbox, Some(error));
+    let caller = match authenticate(service, headers).await {
+        Ok(caller) => caller,
+        Err(message) => return uncounted(Some(ApiError::new(ErrorCode::Unauthorized, message))),
+    };
+    let sandbox = NamedSandbox::find(service, &caller, uri.path(), text);
+    let admitted = service.gate.admit(&caller, scope, charge, sandbox.id().map(SandboxId::as_str));
+    // Without a rule it is refused later, with 404 or 405.
+    if admitted.is_err() || rule.is_none() {
+        touch(service, &caller, method, sandbox.id());
     }
-    match service.limiter.count(&caller, charge, sandbox.id().map(SandboxId::as_str)) {
-        Ok(rate_headers) => {
-            if rule.is_none() {
-                // Refused later, with 404 or 405.
-                touch(service, &caller, request.method(), sandbox.id());
-            }
-            Admitted { caller: Some(caller), sandbox, rate_headers, refusal: None }
-        }
-        Err(refused) => {
-            service.metrics.refused("rate_limited");
-            touch(service, &caller, request.method(), sandbox.id());
-            let error = rate_limited(&refused);
-            Admitted { caller: Some(caller), sandbox, rate_headers: refused.headers, refusal: Some(error) }
-        }
-    }
+    let (rate_headers, refusal) = match admitted {
+        Ok(rate_headers) => (rate_headers, None),
+        Err(Refusal { error, rate_headers }) => (rate_headers, Some(error)),
+    };
+    Admitted { caller: Some(caller), sandbox, rate_headers, refusal }
 }
 
-fn authenticate(keyring: &Keyring, headers: &HeaderMap) -> Result<Caller, String> {
-    keyring.authenticate(bearer(headers)?).map_err(|invalid| invalid.to_string())
+async fn authenticate(service: &Service, headers: &HeaderMap) -> Result<Caller, String> {
+    let authenticated = service.gate.authenticate(bearer(headers)?).await;
+    authenticated.map_err(|invalid| invalid.to_string())
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {

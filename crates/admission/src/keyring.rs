@@ -1,6 +1,6 @@
 //! The valid keys, in memory, so that authentication does not wait for the store.
 //!
-//! The layers call [`Keyring::authenticate`]; `layers::maintain` calls [`Keyring::refresh`] several times a second, so that the
+//! [`crate::Gate`] calls [`Keyring::authenticate`]; [`crate::maintain`] calls [`Keyring::refresh`] several times a second, so that the
 //! running server picks up keys that the command line created or revoked. A failed refresh keeps the known keys. An unknown key with a
 //! valid checksum may have been created a moment ago: [`Keyring::refresh_and_find`]. Expired keys stay known, so that their holders
 //! learn that they expired.

@@ -9,15 +9,16 @@ use super::{Access, Endpoint, Rule};
 /// The parameter of path templates that is a sandbox id. No other id has this name.
 const SANDBOX: &str = "id";
 
-pub struct Table {
+/// The endpoints of a door.
+pub struct Table<S> {
     paths: matchit::Router<usize>,
-    resources: Vec<Resource>,
+    resources: Vec<Resource<S>>,
 }
 
 /// The endpoints of one path.
-pub struct Resource {
+pub struct Resource<S> {
     path: &'static str,
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<Endpoint<S>>,
     /// The value of the header `Allow`.
     pub allow: HeaderValue,
 }
@@ -36,24 +37,24 @@ pub enum Conflict {
 }
 
 /// What a method and a path name.
-pub enum Matched<'a> {
-    Endpoint(&'a Endpoint),
+pub enum Matched<'a, S> {
+    Endpoint(&'a Endpoint<S>),
     /// The path is known and does not take the method.
-    OtherMethod(&'a Resource),
+    OtherMethod(&'a Resource<S>),
     Nothing,
 }
 
 /// The result of routing a request.
-pub struct Found<'a, 'p> {
-    pub matched: Matched<'a>,
+pub struct Found<'a, 'p, S> {
+    pub matched: Matched<'a, S>,
     /// The sandbox id in the path. Decoded once, so that another spelling of an id does not get another rate limit.
     pub sandbox: Option<Cow<'p, str>>,
 }
 
-impl Table {
+impl<S> Table<S> {
     /// Fails if two declarations contradict each other.
-    pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, Conflict> {
-        let mut resources: Vec<Resource> = Vec::new();
+    pub fn new(endpoints: Vec<Endpoint<S>>) -> Result<Self, Conflict> {
+        let mut resources: Vec<Resource<S>> = Vec::new();
         for endpoint in endpoints {
             match resources.iter_mut().find(|resource| resource.path == endpoint.path) {
                 Some(resource) => resource.add(endpoint)?,
@@ -71,7 +72,7 @@ impl Table {
     }
 
     /// `HEAD` names the endpoint of `GET`.
-    pub fn find<'p>(&self, method: &Method, path: &'p str) -> Found<'_, 'p> {
+    pub fn find<'p>(&self, method: &Method, path: &'p str) -> Found<'_, 'p, S> {
         let Ok(found) = self.paths.at(path) else {
             return Found { matched: Matched::Nothing, sandbox: sandbox_of_unknown(path) };
         };
@@ -97,12 +98,12 @@ fn sandbox_of_unknown(path: &str) -> Option<Cow<'_, str>> {
     reader::path_segment(rest.split('/').next()?)
 }
 
-impl Resource {
-    fn of(endpoint: Endpoint) -> Self {
+impl<S> Resource<S> {
+    fn of(endpoint: Endpoint<S>) -> Self {
         Self { path: endpoint.path, endpoints: vec![endpoint], allow: HeaderValue::from_static("") }
     }
 
-    fn add(&mut self, endpoint: Endpoint) -> Result<(), Conflict> {
+    fn add(&mut self, endpoint: Endpoint<S>) -> Result<(), Conflict> {
         let path = self.path;
         if self.endpoints.iter().any(|other| other.method == endpoint.method) {
             return Err(Conflict::Twice { method: endpoint.method, path });
@@ -120,13 +121,13 @@ impl Resource {
 
     /// The methods that the path takes. What answers `GET` answers `HEAD`.
     fn methods(&self) -> Vec<&str> {
-        let with_head = |endpoint: &Endpoint| endpoint.method == Method::GET;
+        let with_head = |endpoint: &Endpoint<S>| endpoint.method == Method::GET;
         let methods = self.endpoints.iter().map(|endpoint| (endpoint.method.as_str(), with_head(endpoint)));
         methods.flat_map(|(method, head)| [Some(method), head.then_some("HEAD")]).flatten().collect()
     }
 }
 
-impl Matched<'_> {
+impl<S> Matched<'_, S> {
     /// What authorization and metrics need to know. An open path needs no key to refuse a method; for any other request without an
     /// endpoint there is no rule, and admission asks for a key.
     pub fn rule(&self) -> Option<Rule> {
@@ -146,7 +147,15 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
-    fn endpoint<A: super::super::AccessRule>(declaration: Declaration<A, NoBody>) -> Endpoint {
+    struct Nobody;
+
+    impl super::super::Door for Nobody {
+        type Error = crate::error::ApiError;
+    }
+
+    fn endpoint<A: super::super::AccessRule>(
+        declaration: Declaration<Nobody, A, NoBody>,
+    ) -> Endpoint<Nobody> {
         declaration.handler(|_| async { Ok(axum::response::IntoResponse::into_response(StatusCode::OK)) })
     }
 

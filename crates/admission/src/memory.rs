@@ -21,7 +21,7 @@ pub struct MemoryBudget {
     account_bytes: usize,
     /// One entry for each account with a key; the operator makes accounts.
     accounts: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     all_bytes: usize,
 }
 
@@ -39,7 +39,7 @@ impl MemoryBudget {
             all,
             account_bytes: account_bytes.min(Semaphore::MAX_PERMITS),
             accounts: Mutex::default(),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             all_bytes,
         }
     }
@@ -58,7 +58,8 @@ impl MemoryBudget {
         Reservation { shares: [of_account, Arc::clone(&self.all)], permits: None, max_wait }
     }
 
-    #[cfg(test)]
+    /// For tests.
+    #[cfg(any(test, feature = "testing"))]
     pub fn reserved_bytes(&self) -> usize {
         self.all_bytes - self.all.available_permits()
     }
@@ -152,7 +153,8 @@ impl Default for RequestMemory {
 }
 
 impl RequestMemory {
-    #[cfg(test)]
+    /// For tests.
+    #[cfg(any(test, feature = "testing"))]
     pub fn reserved_bytes(&self) -> usize {
         self.budget.reserved_bytes()
     }
