@@ -27,6 +27,16 @@ pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     sync_parent(path)
 }
 
+/// Opens a lock file with mode 0600: any process that can open it could hold the lock.
+pub fn lock_file(path: &Path) -> io::Result<File> {
+    let open = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = open
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot open {}: {error}", path.display())))?;
+    // An existing file may have another mode.
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
 fn is_unchanged(path: &Path, content: &[u8], mode: u32) -> bool {
     let has_mode = fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o7777 == mode);

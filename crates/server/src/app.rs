@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use api::{CreateBody, Isolation, IsolationChoice};
 use archive::Archive;
+use base::lock_file;
 use driver_host::{DiskRates, HostDriver, HostSize, Settings, TableState, kernel_tables};
 use engine::{
     Clock, DetachedSettings, Engine, EngineSettings, HostSample, HostWatch, Parts, PoolKey, PoolTarget,
@@ -23,6 +24,7 @@ use engine::{
 use image::{Catalogue, Image, Images, RegistryOptions};
 use net::{Network, Pool as AddressPool};
 use rules::{ConfigRules, Host, IsolationPolicy, IsolationRules, Overcommit, Ranges, sandbox_config};
+use service::images::template;
 use store::SqliteStore;
 
 use crate::app::isolation::{Isolations, MissingIsolation};
@@ -289,25 +291,7 @@ pub fn open_existing_images(config: &Config) -> Result<Images> {
 
 /// Shared for processes that create sandboxes, as long as they may start to use a layer; exclusive for the removal of layers.
 pub fn images_lock(config: &Config) -> Result<File> {
-    lock_file(&config.data_dir.join("images.lock"))
-}
-
-/// Opens a lock file with mode 0600: any process that can open it could hold the lock.
-pub fn lock_file(path: &Path) -> Result<File> {
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-    let mut options = File::options();
-    let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-    let file = open.with_context(|| format!("cannot open {}", path.display()))?;
-    // An existing file may have another mode.
-    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-    Ok(file)
-}
-
-/// The engine's view of an image.
-pub fn template(image: &Arc<Image>) -> Template {
-    let env = image.config.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let held: Arc<Image> = Arc::clone(image);
-    Template::of_image(image.name.clone(), image.digest.clone(), image.layers.clone(), env).holding(held)
+    Ok(lock_file(&config.data_dir.join("images.lock"))?)
 }
 
 pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {

@@ -37,14 +37,14 @@ use e2b::{
 use engine::EngineError;
 use listen::Pace;
 use rules::{Charge, HostOf, KeyLimits, ReservedName};
+use service::Service;
+use service::bases::bases;
+use service::error::{OperationKind, of_builder, of_engine};
+use service::images::{self, PullWait, find_image};
+use service::ports::read_or_create_secret;
 use store::{EventFilter, EventListing, EventPage, SandboxRecord};
 
-use crate::app;
 use crate::config::Config;
-use crate::error::{OperationKind, of_builder, of_engine};
-use crate::ports::read_or_create_secret;
-use crate::routes;
-use crate::service::Service;
 
 /// The call whose request is an open stream of input.
 const STREAM_INPUT: &str = "/process.Process/StreamInput";
@@ -391,9 +391,9 @@ impl HostServices for Services {
     }
 
     async fn image(&self, account: &str, name: &str) -> Result<engine::Template, E2bError> {
-        let wait = routes::PullWait::of_request(PULL_TIMEOUT);
-        let found = routes::find_image(&self.service, account, name, wait).await;
-        found.map(|image| app::template(&image)).map_err(|error| match error.code {
+        let wait = PullWait::of_request(PULL_TIMEOUT);
+        let found = find_image(&self.service, account, name, wait).await;
+        found.map(|image| images::template(&image)).map_err(|error| match error.code {
             ErrorCode::InvalidConfig => {
                 let message = format!("template {} not found: {}", rules::quoted(name), error.message);
                 let shown = E2bError::not_found(message);
@@ -430,7 +430,7 @@ impl HostServices for Services {
     }
 
     fn bases(&self) -> Arc<dyn builder::Bases> {
-        routes::bases(&self.service)
+        bases(&self.service)
     }
 
     fn builder_error(&self, error: builder::BuilderError) -> E2bError {

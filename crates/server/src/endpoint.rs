@@ -4,7 +4,7 @@ use admission::endpoint::{self, Door, NoBody};
 use admission::error::ApiError;
 use admission::keyring::Caller;
 
-use crate::service::Service;
+use service::Service;
 
 impl Door for Service {
     type Error = ApiError;

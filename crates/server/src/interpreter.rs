@@ -22,8 +22,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::invalid_interpreter;
 use connection::TunnelStream;
+use service::error::invalid_interpreter;
+
 pub use program::{Connection, connect, connect_port};
 
 const MAX_HEADERS: usize = 32;
@@ -186,7 +187,7 @@ impl Reply {
         };
         let text = String::from_utf8_lossy(&text[..text.len().min(MESSAGE_BYTES)]);
         match (status, context) {
-            (StatusCode::NOT_FOUND, Some(context)) => crate::error::no_context(context),
+            (StatusCode::NOT_FOUND, Some(context)) => service::error::no_context(context),
             (StatusCode::BAD_REQUEST, _) => ApiError::new(
                 ErrorCode::InvalidConfig,
                 format!("the code interpreter refused: {}", rules::printable(text.trim())),

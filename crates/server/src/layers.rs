@@ -28,10 +28,10 @@ use axum::extract::Request;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use listen::{Answer, Application};
+use service::Service;
+use service::origins;
 
 use crate::endpoint::Table;
-use crate::origins;
-use crate::service::Service;
 use admit::admit;
 
 pub use start_page::START_PAGE;

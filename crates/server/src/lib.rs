@@ -3,7 +3,6 @@
 //! [`run`] reads the configuration and hands over to one file per command in `commands`. With the feature `testing` the library
 //! also has `testing`, a whole service on the fake driver; a normal build does not compile it.
 
-mod allowed_images;
 mod app;
 mod cli;
 mod commands;
@@ -11,31 +10,22 @@ mod config;
 mod doctor;
 mod e2b;
 mod endpoint;
-mod error;
 mod explain;
 mod first_key;
-mod idempotency;
-mod image_access;
 mod in_process;
 mod interpreter;
 mod layers;
-mod layers_in_use;
 mod log_writer;
 mod logs;
 mod metrics;
 mod new_key;
 mod notify;
 mod openapi;
-mod origins;
-mod output;
-mod ports;
 mod private_file;
 mod progress;
-mod pull_ledger;
 mod relay;
 mod replaced_database;
 mod routes;
-mod service;
 mod sse;
 mod start_check;
 mod stdout;
@@ -47,6 +37,7 @@ use std::process::ExitCode;
 use admission::proxies;
 use cli::{Command, ConfigCommand, Global};
 use config::Config;
+use service::origins;
 use start_check::{StartCheck, close_own_secrets};
 
 pub use base::chain_text;

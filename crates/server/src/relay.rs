@@ -39,12 +39,12 @@ use axum::response::Response;
 use engine::Exposure;
 use listen::{Answer, Application, Pace};
 use rules::HostOf;
+use service::Service;
+use service::error::{of_entry, of_full_ports, unknown_host};
 
 use crate::e2b::{E2b, Target};
-use crate::error::{of_entry, of_full_ports, unknown_host};
 use crate::interpreter;
 use crate::layers::Guarded;
-use crate::service::Service;
 use access::Access;
 use heads::Forwarded;
 use requester::Requester;
@@ -176,7 +176,7 @@ async fn forward(
         tunnel,
         held,
         (&service.engine, exposure),
-        service.ports.idle,
+        service.ports.idle(),
         service.stopping.clone(),
     );
     if let Some(pace) = parts.extensions.get::<Pace>() {

@@ -14,8 +14,6 @@ mod files;
 mod follow;
 mod get;
 mod health;
-mod image_room;
-mod image_source;
 mod images;
 mod info;
 mod list;
@@ -40,15 +38,13 @@ mod view;
 use std::sync::Arc;
 
 use admission::endpoint::Conflict;
+use service::Service;
 
 use crate::endpoint::{Endpoint, Table};
 use crate::layers::Guarded;
-use crate::service::Service;
 
-pub use image_source::{PullWait, find_image};
 pub use info::limits_of;
 pub use openapi::document;
-pub use templates::bases;
 
 /// The API with its layers. Fails if two endpoints contradict each other.
 pub fn guarded(service: Arc<Service>) -> Result<Guarded, Conflict> {

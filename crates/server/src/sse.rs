@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use serde::Serialize;
 
-use crate::output::Piece;
+use service::output::Piece;
 
 /// Proxies drop connections without traffic after a minute.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);

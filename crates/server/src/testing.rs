@@ -25,18 +25,18 @@ use image::{Catalogue, Images, RegistryOptions};
 use listen::{Limits, Listener, Server};
 use rules::{Capacity, ImagePattern, ImagePolicy, KeyText, Rates, Scope, TimeMs};
 use sandboxd_client::{Client, Sandbox};
+use service::Service;
+use service::idempotency::Idempotency;
+use service::images::{ImageAccess, ImageSettings};
+use service::ports::Ports;
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Mcp};
-use crate::idempotency::Idempotency;
-use crate::image_access::{ImageAccess, ImageSettings};
 use crate::layers::{Guarded, Unrouted};
-use crate::ports::Ports;
 use crate::relay::Relay;
 use crate::routes;
-use crate::service::Service;
 
 /// What a harness is made with.
 pub struct Settings {
@@ -116,7 +116,7 @@ impl Harness {
             image_access: image_access(settings.allow_any_image, dir.path()),
             gate: Arc::new(gate),
             idempotency: Idempotency::new(Arc::clone(&kept), Arc::clone(&output)),
-            ports: Ports::passing(&Config::default()),
+            ports: Ports::passing(),
             store: kept,
             allowed_origins: Default::default(),
             config_rules: Default::default(),

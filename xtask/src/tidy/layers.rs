@@ -18,7 +18,7 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 33] = [
+const LAYERS: [Layer; 34] = [
     layer("base", &[], &[]),
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
@@ -63,6 +63,24 @@ const LAYERS: [Layer; 33] = [
         &["driver", "net"],
     ),
     layer(
+        "service",
+        &[
+            "admission",
+            "base",
+            "sandboxd-api",
+            "rules",
+            "store",
+            "image",
+            "archive",
+            "engine",
+            "dockerfile",
+            "builder",
+            "reader",
+            "mcp",
+        ],
+        &[],
+    ),
+    layer(
         "e2b",
         &["base", "sandboxd-api", "rules", "reader", "store", "engine", "builder"],
         &["dockerfile", "driver", "net"],
@@ -86,6 +104,7 @@ const LAYERS: [Layer; 33] = [
             "dockerfile",
             "builder",
             "admission",
+            "service",
             "e2b",
             "listen",
             "reader",

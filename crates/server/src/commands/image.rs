@@ -8,13 +8,13 @@ use anyhow::{Result, ensure};
 use image::{Catalogue, Image, ImageSource, Images};
 use rules::{AddedPattern, ImageReference};
 use rustix::fs::{FlockOperation, flock};
+use service::images::layers_in_use;
+use service::images::{AllowedImages, Changed};
 use store::{SqliteStore, Store};
 
-use crate::allowed_images::{AllowedImages, Changed};
 use crate::app::{catalogue, images_lock, make_private_dir, open_existing_images, open_images};
 use crate::cli::ImageCommand;
 use crate::config::Config;
-use crate::layers_in_use::layers_in_use;
 use crate::start_check::unknown_account;
 use crate::{progress, stdout};
 

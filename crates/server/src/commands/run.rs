@@ -11,16 +11,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use api::{CreateBody, CreateResources, ExecuteRequest, SandboxConfig, SandboxId};
+use base::lock_file;
 use driver::Sandboxes;
 use engine::{Engine, Execution, ExecutionEvent, Finished, Template};
 use net::Guest;
 use rules::{ConfigRules, IsolationRules, sandbox_config};
 use rustix::fs::{FlockOperation, flock};
+use service::images::template;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::EXIT_CODE_SANDBOXD_FAILED;
-use crate::app::{LxcfsUse, Opened, Pool, Scope, images_lock, lock_file, open_engine, open_images, template};
+use crate::app::{LxcfsUse, Opened, Pool, Scope, images_lock, open_engine, open_images};
 use crate::cli::RunArguments;
 use crate::config::Config;
 use crate::progress;

@@ -22,6 +22,7 @@ use engine::Engine;
 use image::Images;
 use net::Network;
 use rustix::fs::{FlockOperation, flock};
+use service::Service;
 use store::StoreError;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +38,6 @@ use crate::config::Config;
 use crate::first_key::{LocalKey, first_key};
 use crate::notify::{self, notify};
 use crate::replaced_database::{self, OpenDatabase};
-use crate::service::Service;
 
 pub use lock::path as lock_path;
 use parts::BoundListeners;

@@ -8,8 +8,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use e2b::{Creation, E2bError, NewRecord};
 
-use crate::idempotency::{self, RecordHeader, ReplayableResponse};
-use crate::service::Service;
+use service::Service;
+use service::idempotency::{self, RecordHeader, ReplayableResponse};
 
 /// Runs the creation, or replays the response that its key has.
 pub async fn run(

@@ -8,9 +8,9 @@ use admission::limiter::RateHeaders;
 use api::{ErrorCode, SandboxId};
 use axum::http::{HeaderMap, Method, Uri, header};
 use rules::Charge;
+use service::Service;
 
 use super::named_sandbox::NamedSandbox;
-use crate::service::Service;
 
 const SCHEME: &str = "bearer";
 /// Prefix of a key among the subprotocols of a websocket.

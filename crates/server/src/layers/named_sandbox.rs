@@ -12,7 +12,7 @@ use axum::extract::Request;
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
 
-use crate::service::Service;
+use service::Service;
 
 /// Where the paths of sandboxes are. Other resources have paths with ids of their own.
 const PREFIX: &str = "/v1/sandboxes/";

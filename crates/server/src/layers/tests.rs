@@ -19,14 +19,14 @@ use image::{Catalogue, Images};
 use listen::{Answers, Fault};
 use rules::{Capacity, Rates, TimeMs};
 use serde_json::Value;
+use service::idempotency::Idempotency;
+use service::images::{ImageAccess, ImageSettings};
+use service::origins::AllowedOrigins;
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::endpoint::{Call, Endpoint};
-use crate::idempotency::Idempotency;
-use crate::image_access::{ImageAccess, ImageSettings};
-use crate::origins::AllowedOrigins;
 use crate::testing::{engine_settings, gate, key, key_record, put_key};
 
 const BOX: &str = "/v1/sandboxes/sb_aaaaaaaa";
@@ -103,7 +103,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         images: Images::open(dir, Catalogue::default_set(), image::Options::default()).unwrap(),
         gate: Arc::new(gate),
         idempotency: Idempotency::new(Arc::clone(&kept), Arc::clone(&output)),
-        ports: crate::ports::Ports::passing(&crate::config::Config::default()),
+        ports: service::ports::Ports::passing(),
         store: kept,
         allowed_origins: AllowedOrigins::parse(&["https://app.example.com".to_owned()]).unwrap(),
         image_access: ImageAccess::open(dir, ImageSettings::default()),

@@ -10,9 +10,9 @@ use api::ErrorCode;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use listen::{Answers, Fault};
+use service::Service;
 
 use super::envelope;
-use crate::service::Service;
 
 /// Builds the responses for a service.
 pub struct Unrouted(pub Arc<Service>);

@@ -12,6 +12,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use engine::Exposure;
 use rules::{Scope, TimeMs};
+use service::Service;
+use service::error::unknown_host;
 
 use super::Id;
 use super::cookies::{PLAIN_COOKIE, SAFE_COOKIE, is_ours};
@@ -19,8 +21,6 @@ use super::heads::Forwarded;
 use super::origin;
 use super::requester::{REQUEST_ID, Requester};
 use super::secrets::{holds_secret, percent_decoded};
-use crate::error::unknown_host;
-use crate::service::Service;
 
 pub const TOKEN: HeaderName = HeaderName::from_static("x-sandbox-token");
 const QUERY: &str = "sandbox_token";

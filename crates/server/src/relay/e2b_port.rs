@@ -7,12 +7,12 @@ use axum::extract::Request;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use e2b::E2bOptions;
+use service::Service;
 
 use super::heads::Forwarded;
 use super::requester::Requester;
 use super::{access, forward, malformed};
 use crate::e2b::{E2b, gone, of_native, port_closed, port_forbidden};
-use crate::service::Service;
 
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 
@@ -52,7 +52,7 @@ async fn carry(
     }
     let requester = Requester::of(&request);
     let exposure = service.engine.implicit_exposure(id, port, auto_resume);
-    let exposure = exposure.ok_or_else(crate::error::unknown_host)?;
+    let exposure = exposure.ok_or_else(service::error::unknown_host)?;
     let mut forwarded = Forwarded::of(&request, service);
     forwarded.masked_host = masked_host;
     let (mut parts, body) = request.into_parts();

@@ -13,10 +13,10 @@ use axum::http::response;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use service::error::{gateway_timeout, unknown_host};
 
 use super::response_body::ResponseBody;
 use super::tunnel::{ConnectionDriver, EndReason, ProgramConnection};
-use crate::error::{gateway_timeout, unknown_host};
 
 /// The most headers of a response.
 const MAX_HEADERS: usize = 128;

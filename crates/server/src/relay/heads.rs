@@ -15,9 +15,9 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{Method, Response, StatusCode, Uri, Version, response};
 use hyper::body::Body as _;
 use listen::PeerAddr;
+use service::Service;
 
 use super::{cookies, policy};
-use crate::service::Service;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

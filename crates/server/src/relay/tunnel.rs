@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::ports::PortPermit;
+use service::ports::PortPermit;
 
 /// Bytes of one write, which are copied once.
 const WRITE_BYTES: usize = 64 * 1024;

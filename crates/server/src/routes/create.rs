@@ -14,15 +14,15 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, of_engine};
+use service::idempotency::{self, RecordHeader, ReplayableResponse};
+use service::images;
+use service::images::{PullWait, find_image};
 use store::SandboxRecord;
 
-use super::image_source::{PullWait, find_image};
 use super::{read, snapshots, templates, view};
-use crate::app;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
-use crate::idempotency::{self, RecordHeader, ReplayableResponse};
-use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes", CREATE)
@@ -92,7 +92,7 @@ async fn create_sandbox(
             let config = body.read(&service.create_rules(account))?;
             let wait = PullWait::of_request(service.pull_timeout);
             let image = find_image(service, account, &config.image, wait).await?;
-            (config, app::template(&image))
+            (config, images::template(&image))
         }
     };
     drop(body);

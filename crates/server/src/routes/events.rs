@@ -15,13 +15,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use rules::EventQuery;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, of_engine};
 use store::{EventFilter, EventOrder, EventPage, Topic};
 
 use super::follow::{self, StreamStart};
 use super::{read, view};
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
-use crate::service::Service;
 
 /// Filters and paging of both lists.
 const FILTERS: [Parameter; 11] = [

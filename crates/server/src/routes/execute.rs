@@ -16,15 +16,15 @@ use axum::response::Response;
 use engine::{EngineError, Execution};
 use reader::ValidatedCommand;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, of_engine};
+use service::idempotency::ReplayableResponse;
+use service::output::{self, CollectError};
 
 use super::executions::detach;
 use super::sandbox_request::SandboxRequest;
 use super::{read, stream};
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
-use crate::idempotency::ReplayableResponse;
-use crate::output::{self, CollectError};
-use crate::service::Service;
 
 const STREAM_EXAMPLE: &str = "event: stdout\ndata: hello\n\n\
     event: done\ndata: {\"exitCode\":0,\"durationMs\":3,\"signal\":null}\n\n";

@@ -23,11 +23,11 @@ use admission::keyring::Caller;
 use api::SandboxId;
 use axum::http::Uri;
 use engine::{EngineError, ExecutionId, ExecutionStatus};
+use service::Service;
+use service::error::{OperationKind, no_execution, of_engine};
 
 use super::read::{sandbox_id, segment};
 use crate::endpoint::Endpoint;
-use crate::error::{OperationKind, no_execution, of_engine};
-use crate::service::Service;
 
 /// The endpoints below a sandbox's `executions`, and its `terminals`.
 pub fn endpoints() -> [Endpoint; 8] {

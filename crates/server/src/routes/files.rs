@@ -28,11 +28,11 @@ use api::{ErrorCode, RunId, SandboxId};
 use axum::http::{HeaderMap, Uri};
 use engine::{EngineError, FileOp, FileOperation};
 use reader::FileQuery;
+use service::Service;
+use service::error::{OperationKind, of_engine};
 
 use super::read::{run_id, sandbox_id};
 use crate::endpoint::Endpoint;
-use crate::error::{OperationKind, of_engine};
-use crate::service::Service;
 
 /// The errors that file operations have in common.
 const COMMON_ERRORS: [(ErrorCode, &str); 4] = [

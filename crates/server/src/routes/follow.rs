@@ -15,13 +15,13 @@ use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
 use bytes::Bytes;
 use engine::{EngineError, SandboxError};
+use service::Service;
+use service::error::key_ended;
 use store::{EventFilter, Topic};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{read, view};
-use crate::error::key_ended;
-use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

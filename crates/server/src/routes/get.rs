@@ -4,10 +4,10 @@ use admission::endpoint::{Json, Parameter, READ, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, SandboxView};
 use axum::http::StatusCode;
+use service::error::{OperationKind, of_engine};
 
 use super::{read, view};
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}", READ)

@@ -10,10 +10,10 @@ use api::{ErrorCode, ImageList, ImageView, Pagination, PullProgress, PullStage, 
 use axum::http::StatusCode;
 use image::{Image, NamedBy, PullReport, PullStep};
 use rules::{ImageListing, ImageOwner, ImageReference, image_is_listed};
+use service::Service;
+use service::error::of_image;
 
 use crate::endpoint::{Call, Endpoint};
-use crate::error::of_image;
-use crate::service::Service;
 
 const NS_PER_MS: i128 = 1_000_000;
 

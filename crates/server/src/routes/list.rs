@@ -6,11 +6,11 @@ use admission::endpoint::{Json, Parameter, READ, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, Pagination, SandboxItem, SandboxList};
 use axum::http::StatusCode;
+use service::Service;
 use store::{Filter, PageRange, SandboxSummary};
 
 use super::view;
 use crate::endpoint::{Call, Endpoint};
-use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes", READ)

@@ -5,10 +5,10 @@ use admission::endpoint::{INSPECT, Json, Parameter, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, Moment, ResourceMetrics, ResourceSample};
 use axum::http::StatusCode;
+use service::error::{OperationKind, of_engine};
 
 use super::read;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 
 const MB: u64 = 1 << 20;
 

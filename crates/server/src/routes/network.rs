@@ -10,13 +10,13 @@ use admission::keyring::Caller;
 use api::{CreateNetwork, ErrorCode, NetworkUsage, NetworkView, SandboxView};
 use axum::http::StatusCode;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, of_engine};
+use service::idempotency::ReplayableResponse;
 
 use super::sandbox_request::SandboxRequest;
 use super::{read, view};
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
-use crate::idempotency::ReplayableResponse;
-use crate::service::Service;
 
 pub fn get_endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}/network", INSPECT)

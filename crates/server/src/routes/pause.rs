@@ -7,10 +7,10 @@ use api::{ErrorCode, PauseBody, PauseResult, SandboxState};
 use axum::http::StatusCode;
 use engine::Processes;
 use serde_json::json;
+use service::error::{OperationKind, of_engine};
 
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/pause", WRITE)

@@ -7,11 +7,11 @@ mod token;
 
 use admission::error::ApiError;
 use axum::http::Uri;
+use service::Service;
+use service::error::{OperationKind, of_engine, port_not_found};
 
 use super::read::sandbox_id;
 use crate::endpoint::Endpoint;
-use crate::error::{OperationKind, of_engine, port_not_found};
-use crate::service::Service;
 
 /// The endpoints below a sandbox's `ports`.
 pub fn endpoints() -> [Endpoint; 4] {

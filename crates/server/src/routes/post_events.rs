@@ -13,12 +13,12 @@ use axum::http::StatusCode;
 use rules::TimeMs;
 use serde_json::Value;
 use serde_json::json;
+use service::error::OperationKind;
+use service::idempotency::{self, ReplayableResponse};
 use store::{Batch, NewEvent, Write};
 
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::OperationKind;
-use crate::idempotency::{self, ReplayableResponse};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/events", CHANGE)

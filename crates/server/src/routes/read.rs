@@ -14,9 +14,9 @@ use http_body_util::BodyExt;
 use listen::BodyError;
 use reader::{RequestBody, RequestRefusal};
 
-use crate::error;
-use crate::idempotency;
-use crate::service::Service;
+use service::Service;
+use service::error;
+use service::idempotency;
 
 /// Reads a JSON body without checking it.
 pub async fn json_body<T: RequestBody>(

@@ -9,13 +9,13 @@ use axum::http::request::Parts;
 use engine::Processes;
 use rules::IsolationRules;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, of_engine};
+use service::images::pull_missing;
 
-use super::image_source::pull_missing;
 use super::read;
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
-use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/resume", WRITE)

@@ -12,11 +12,11 @@ use axum::http::request::Parts;
 use bytes::Bytes;
 use engine::{EngineError, SandboxError};
 use reader::RequestBody;
+use service::Service;
+use service::error::{OperationKind, of_engine};
+use service::idempotency::{self, Key};
 
 use super::read;
-use crate::error::{OperationKind, of_engine};
-use crate::idempotency::{self, Key};
-use crate::service::Service;
 
 /// While a body arrives, activity is counted this often: less than the shortest idle timeout.
 const ACTIVITY_EVERY: Duration = Duration::from_millis(200);

@@ -4,7 +4,6 @@ mod delete;
 mod fork;
 mod get;
 mod list;
-mod names;
 mod rollback;
 mod take;
 mod view;
@@ -14,11 +13,12 @@ use admission::error::ApiError;
 use api::{CreateBody, SandboxConfig, SnapshotId};
 use engine::Template;
 use serde::Deserialize;
+use service::Service;
+use service::error::{OperationKind, no_snapshot, of_engine};
+use service::images::pull_missing;
+use service::snapshot_names;
 
-use super::image_source::pull_missing;
 use crate::endpoint::Endpoint;
-use crate::error::{OperationKind, no_snapshot, of_engine};
-use crate::service::Service;
 
 pub fn endpoints() -> [Endpoint; 6] {
     [
@@ -48,16 +48,7 @@ pub fn named_in(service: &Service, account: &str, body: &[u8]) -> Option<Result<
     if image.starts_with(SnapshotId::PREFIX) {
         return Some(image.parse().map_err(|_| no_snapshot(&image)));
     }
-    named(service, account, &image).map(Ok)
-}
-
-/// The newest snapshot with a name, which creates and the `FROM` of a Dockerfile accept as an image. A name hides no image of the
-/// operator, nor one of this host.
-pub fn named(service: &Service, account: &str, name: &str) -> Option<SnapshotId> {
-    if service.images.is_in_catalogue(name) || service.images.get(name).is_some() {
-        return None;
-    }
-    names::newest_named(service, account, name)
+    snapshot_names::image_named(service, account, &image).map(Ok)
 }
 
 /// The configuration of a create from a snapshot, and what the sandbox begins with.

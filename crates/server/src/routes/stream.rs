@@ -12,10 +12,10 @@ use bytes::Bytes;
 use engine::{Execution, ExecutionEvent, Finished};
 use futures_util::FutureExt;
 use reader::OutputForm;
+use service::error::{OperationKind, of_engine};
+use service::output::Pieces;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{OperationKind, of_engine};
-use crate::output::Pieces;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 /// The size at which a chunk is sent even if more output is available.

@@ -1,6 +1,5 @@
 //! The endpoints of templates, one per module, and the create from a template.
 
-mod bases;
 mod cancel;
 mod create;
 mod delete;
@@ -19,12 +18,10 @@ use api::{CreateBody, ErrorCode, SandboxConfig, SandboxId, TemplateId};
 use builder::Template;
 use rules::ImageReference;
 use serde::Deserialize;
+use service::Service;
+use service::error::{no_template, of_builder};
 
 use crate::endpoint::Endpoint;
-use crate::error::{no_template, of_builder};
-use crate::service::Service;
-
-pub use bases::bases;
 
 /// The tag that stands for the newest version of an image.
 const LATEST: &str = ":latest";

@@ -4,10 +4,10 @@ use admission::endpoint::{Json, Parameter, TERMINATE, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, SandboxState, TerminateResult};
 use axum::http::StatusCode;
+use service::error::{OperationKind, of_engine};
 
 use super::read;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 
 /// The `details.reason` of later requests for the sandbox.
 const REASON: &str = "deleted";

@@ -9,11 +9,11 @@ use api::{ErrorCode, SandboxView, TimeoutBody};
 use axum::http::StatusCode;
 use engine::TimeoutChange;
 use serde_json::json;
+use service::error::{OperationKind, of_engine};
 
 use super::sandbox_request::SandboxRequest;
 use super::view;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::put("/v1/sandboxes/{id}/timeout", CHANGE)

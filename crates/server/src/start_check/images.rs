@@ -1,8 +1,8 @@
 //! Names of images that no sandbox can have.
 
 use rules::{AddedPattern, ImageReference, is_same_image, mistyped};
+use service::images::AllowedImages;
 
-use crate::allowed_images::AllowedImages;
 use crate::app::{catalogue, images_dir};
 use crate::config::Config;
 

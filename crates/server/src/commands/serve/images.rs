@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use image::{ImageError, Images, ProgressFn};
+use service::Service;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::welcome::EXAMPLE_IMAGE;
 use crate::progress;
-use crate::service::Service;
 
 /// Not pulled in advance.
 const ON_DEMAND: [&str; 2] = ["desktop", "e2b-base"];

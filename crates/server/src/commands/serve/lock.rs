@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::app::lock_file;
+use base::lock_file;
 
 const FILE: &str = "serve.lock";
 /// The time to wait for a lock of a dead owner: far longer than an exec takes, also on a busy machine.

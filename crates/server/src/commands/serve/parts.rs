@@ -17,6 +17,11 @@ use builder::Builder;
 use image::Images;
 use listen::{IsExempt, Limits, Listener, SelfSigned, Server, TlsConfig};
 use rules::ExecuteRules;
+use service::Service;
+use service::bases::bases;
+use service::idempotency::Idempotency;
+use service::images::{ImageAccess, ImageSettings};
+use service::ports::{PortSettings, Ports};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -26,14 +31,10 @@ use super::welcome;
 use crate::app::{Opened, network};
 use crate::config::{Config, Http, Tls};
 use crate::e2b::E2b;
-use crate::idempotency::Idempotency;
-use crate::image_access::{ImageAccess, ImageSettings};
 use crate::layers::Unrouted;
 use crate::metrics;
-use crate::ports::Ports;
 use crate::relay::Relay;
 use crate::routes;
-use crate::service::Service;
 
 /// A create that waits longer for its image gets 503 with `Retry-After`.
 const PULL_TIMEOUT: Duration = Duration::from_secs(25);
@@ -66,7 +67,7 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         builder,
         gate: Arc::new(gate),
         idempotency: Idempotency::new(Arc::clone(&store) as _, output_memory),
-        ports: Ports::open(config, listens)?,
+        ports: Ports::open(&config.data_dir, port_settings(config, listens))?,
         store,
         images,
         image_access: ImageAccess::open(&config.data_dir, image_settings(config)?),
@@ -81,13 +82,34 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         allowed_origins: config.http.origins()?,
         stopping,
     });
-    service.builder.start(&routes::bases(&service)).await;
+    service.builder.start(&bases(&service)).await;
     Ok(service)
 }
 
 fn image_settings(config: &Config) -> Result<ImageSettings> {
     let (max_bytes, pull_bytes_per_day) = (config.images.max_bytes, config.images.pull_bytes_per_day);
     Ok(ImageSettings { policy: config.images.policy()?, max_bytes, pull_bytes_per_day })
+}
+
+/// `listens` is the port of the service.
+fn port_settings(config: &Config, listens: u16) -> PortSettings {
+    let own = &config.ports;
+    let (scheme, usual, behind) = match config.http.tls {
+        // The proxy terminates TLS, on the default port.
+        Tls::Off if !config.http.trusted_proxies.is_empty() => ("https", 443, 443),
+        Tls::Off => ("http", 80, listens),
+        Tls::SelfSigned | Tls::Files => ("https", 443, listens),
+    };
+    let port = if own.public_port == 0 { behind } else { own.public_port };
+    PortSettings {
+        scheme,
+        domain: own.domain.clone(),
+        public_port: if port == usual { String::new() } else { format!(":{port}") },
+        own_names: config.http.tls_names.clone(),
+        connections_of_sandbox: own.max_connections,
+        connections_of_account: own.account_connections,
+        idle: Duration::from_secs(own.idle_seconds),
+    }
 }
 
 fn builder_settings(config: &Config) -> builder::BuilderSettings {

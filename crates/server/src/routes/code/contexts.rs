@@ -11,13 +11,13 @@ use bytes::Bytes;
 use rules::AutoResume;
 use serde::Deserialize;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, invalid_interpreter, no_context, of_engine};
 
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, invalid_interpreter, no_context, of_engine};
 use crate::interpreter;
 use crate::routes::read;
 use crate::routes::sandbox_request::SandboxRequest;
-use crate::service::Service;
 
 /// A kernel starts within a second or two.
 const TIMEOUT: Duration = Duration::from_secs(90);

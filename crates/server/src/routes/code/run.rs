@@ -13,11 +13,11 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::ExternalExecution;
 use serde_json::json;
+use service::error::{OperationKind, invalid_interpreter, of_engine};
 
 use super::running::Running;
 use super::stream;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, invalid_interpreter, of_engine};
 use crate::interpreter::{self, Reply};
 use crate::routes::read;
 use crate::routes::sandbox_request::SandboxRequest;

@@ -5,8 +5,8 @@ use admission::output_memory::OutputReservation;
 use api::{CodeException, CodeExecution};
 use engine::ExternalExecution;
 use rules::CappedOutput;
+use service::error::invalid_interpreter;
 
-use crate::error::invalid_interpreter;
 use crate::interpreter::{self, Event, Reply};
 
 /// Code that runs. Dropping it interrupts the code.

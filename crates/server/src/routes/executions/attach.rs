@@ -11,13 +11,13 @@ use engine::{EngineError, ExecutionError, ExecutionState};
 use listen::Takeover;
 use reader::OutputOffset;
 use rules::OutputPosition;
+use service::error::not_a_terminal;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use super::ExecutionRequest;
 use super::output::past_the_end;
 use super::socket::{Session, Source, serve_websocket};
 use crate::endpoint::{Call, Endpoint};
-use crate::error::not_a_terminal;
 use crate::routes::read::values;
 
 /// The version of RFC 6455.

@@ -11,11 +11,11 @@ use engine::{DetachedRequest, TerminalSize};
 use http_body_util::BodyExt;
 use rules::DetachedCommand;
 use serde::Deserialize;
+use service::Service;
+use service::idempotency::ReplayableResponse;
 
 use super::fault;
 use super::view::execution_view;
-use crate::idempotency::ReplayableResponse;
-use crate::service::Service;
 
 /// Starts an execution and returns its view.
 pub async fn start(

@@ -17,10 +17,10 @@ use futures_util::FutureExt;
 use reader::OutputForm;
 use rules::OutputPosition;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, key_ended, of_engine};
+use service::output::Pieces;
 
-use crate::error::{OperationKind, key_ended, of_engine};
-use crate::output::Pieces;
-use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 /// The size at which a chunk is sent even if more output is available.

@@ -11,12 +11,12 @@ use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent}
 use reader::OutputOffset;
 use rules::OutputPosition;
 use serde_json::json;
+use service::output::{self, BufferedOutput};
 
 use super::ExecutionRequest;
 use super::follow::{self, StreamStart};
 use super::view::execution_state;
 use crate::endpoint::{Call, Endpoint};
-use crate::output::{self, BufferedOutput};
 use crate::routes::read;
 
 /// The most bytes of each stream in a buffered response; `more` is then `true`.

@@ -26,14 +26,14 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use listen::UpgradedStream;
 use rules::OutputPosition;
+use service::Service;
+use service::error::{OperationKind, key_ended, of_engine};
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
 use super::view::execution_view;
-use crate::error::{OperationKind, key_ended, of_engine};
-use crate::service::Service;
 
 /// The largest input message: key presses, or pasted text.
 const MESSAGE_BYTES: usize = 1 << 20;

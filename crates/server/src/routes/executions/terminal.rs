@@ -8,10 +8,10 @@ use admission::keyring::Caller;
 use api::{ErrorCode, TerminalBody};
 use axum::http::StatusCode;
 use serde_json::json;
+use service::error::OperationKind;
 
 use super::detach;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::OperationKind;
 use crate::routes::sandbox_request::SandboxRequest;
 
 pub fn endpoint() -> Endpoint {

@@ -14,11 +14,11 @@ use bytes::Bytes;
 use engine::{AgentError, DaemonError, EngineError, Watch, WatchEvent, WatchEventKind};
 use futures_util::FutureExt;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, key_ended, of_engine, too_many_watches};
 
 use super::{COMMON_ERRORS, FileRequest, view};
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, key_ended, of_engine, too_many_watches};
-use crate::service::Service;
 use crate::sse::{self, Chunk, EventName, KEEP_ALIVE};
 
 /// The size at which a chunk is sent even if more changes are available.

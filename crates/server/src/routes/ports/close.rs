@@ -4,10 +4,10 @@ use admission::endpoint::{CHANGE, Json, Parameter, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, PortClosed};
 use axum::http::StatusCode;
+use service::error::{OperationKind, of_engine};
 
 use super::sandbox_and_port;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {

@@ -8,12 +8,12 @@ use admission::keyring::Caller;
 use api::{ErrorCode, ExposeBody, Port, RunId};
 use axum::http::StatusCode;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, of_engine};
+use service::idempotency::ReplayableResponse;
 
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
-use crate::idempotency::ReplayableResponse;
 use crate::routes::sandbox_request::SandboxRequest;
-use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/ports", CHANGE)

@@ -4,9 +4,9 @@ use admission::endpoint::{INSPECT, Json, Parameter, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, PortList};
 use axum::http::StatusCode;
+use service::error::{OperationKind, of_engine};
 
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {

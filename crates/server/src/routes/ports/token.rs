@@ -9,10 +9,10 @@ use admission::wall_clock::now;
 use api::{ErrorCode, PortToken, TokenBody};
 use axum::http::StatusCode;
 use serde_json::json;
+use service::error::{OperationKind, of_engine};
 
 use super::sandbox_and_port;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {

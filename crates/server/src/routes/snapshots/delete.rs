@@ -4,10 +4,10 @@ use admission::endpoint::{Json, Parameter, Tag, WRITE};
 use admission::error::ApiError;
 use api::{ErrorCode, SnapshotDeleted};
 use axum::http::StatusCode;
+use service::error::{OperationKind, of_engine};
+use service::snapshot_names;
 
-use super::names;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {
@@ -30,7 +30,7 @@ pub fn endpoint() -> Endpoint {
 
 async fn delete(call: Call) -> Result<Json<SnapshotDeleted>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let id = names::find_only(&service, &caller.account, &segment(&parts.uri, 3))?;
+    let id = snapshot_names::find_only(&service, &caller.account, &segment(&parts.uri, 3))?;
     let deleted = service.engine.delete_snapshot(&caller.account, &id).await;
     let deleted_at = deleted.map_err(|error| of_engine(error, None, OperationKind::Other))?.into();
     Json::ok(&SnapshotDeleted { id, deleted_at })

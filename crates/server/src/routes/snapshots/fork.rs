@@ -8,14 +8,14 @@ use admission::keyring::Caller;
 use api::{ErrorCode, ForkBody, ForkList, SandboxId};
 use axum::http::StatusCode;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, of_engine};
+use service::idempotency::{RecordHeader, ReplayableResponse};
 use store::SandboxRecord;
 
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
-use crate::idempotency::{RecordHeader, ReplayableResponse};
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::routes::view;
-use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/fork", CREATE)

@@ -4,10 +4,12 @@ use admission::endpoint::{Json, Parameter, READ, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, SnapshotView};
 use axum::http::StatusCode;
+use service::error::{OperationKind, of_engine};
 
-use super::{names, view};
+use service::snapshot_names;
+
+use super::view;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {
@@ -26,7 +28,7 @@ pub fn endpoint() -> Endpoint {
 
 async fn get(call: Call) -> Result<Json<SnapshotView>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let id = names::find(&service, &caller.account, None, &segment(&parts.uri, 3))?;
+    let id = snapshot_names::find(&service, &caller.account, None, &segment(&parts.uri, 3))?;
     let record = service.engine.snapshot(&caller.account, &id).await;
     let record = record.map_err(|error| of_engine(error, None, OperationKind::Other))?;
     Json::ok(&view::snapshot(&service.engine, &record))

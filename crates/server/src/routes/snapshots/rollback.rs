@@ -7,10 +7,10 @@ use admission::keyring::Caller;
 use api::{ErrorCode, RollbackBody, SandboxView};
 use axum::http::StatusCode;
 use serde_json::json;
+use service::error::{OperationKind, of_engine};
+use service::snapshot_names;
 
-use super::names;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::routes::view;
 
@@ -46,7 +46,7 @@ async fn rollback(call: Call<Caller, JsonBody<RollbackBody>>) -> Result<Json<San
     let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
     let sandbox = service.engine.sandbox(&caller.account, &request.id);
     let body = request.body(body).await?.read(&()).inspect_err(|_| sandbox.touch())?;
-    let snapshot = names::find(&service, &caller.account, Some(&request.id), &body.snapshot_id)?;
+    let snapshot = snapshot_names::find(&service, &caller.account, Some(&request.id), &body.snapshot_id)?;
     let rolled_back = sandbox.rollback(&snapshot).await;
     let status =
         rolled_back.map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Other))?;

@@ -8,14 +8,14 @@ use admission::keyring::Caller;
 use api::{ErrorCode, SandboxId, SnapshotBody, SnapshotView};
 use axum::http::StatusCode;
 use serde_json::json;
+use service::Service;
+use service::error::{OperationKind, of_engine};
+use service::idempotency::{RecordHeader, ReplayableResponse};
 use store::SnapshotRecord;
 
 use super::view;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{OperationKind, of_engine};
-use crate::idempotency::{RecordHeader, ReplayableResponse};
 use crate::routes::sandbox_request::SandboxRequest;
-use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/snapshots", WRITE)

@@ -4,10 +4,10 @@ use admission::endpoint::{Json, Parameter, Tag, WRITE};
 use admission::error::ApiError;
 use api::{ErrorCode, TemplateView};
 use axum::http::StatusCode;
+use service::error::of_builder;
 
 use super::{names, view};
 use crate::endpoint::{Call, Endpoint};
-use crate::error::of_builder;
 use crate::routes::read::segment;
 
 pub fn endpoint() -> Endpoint {

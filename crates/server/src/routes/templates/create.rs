@@ -10,13 +10,15 @@ use axum::http::StatusCode;
 use builder::{NewTemplate, OtherBuilds, StartCommand, StoredContext, Template};
 use rules::{DockerfileSource, TemplateRequest};
 use serde_json::{Value, json};
+use service::Service;
+use service::error::of_builder;
+use service::idempotency::{self, RecordHeader, ReplayableResponse};
 
-use super::{bases, view};
+use service::bases::bases;
+
+use super::view;
 use crate::endpoint::{Call, Endpoint};
-use crate::error::of_builder;
-use crate::idempotency::{self, RecordHeader, ReplayableResponse};
 use crate::routes::read;
-use crate::service::Service;
 
 /// With a context in base64, which is in memory until it is on the disk.
 const MOST: usize = 16 << 20;

@@ -12,13 +12,13 @@ use axum::response::{IntoResponse, Response};
 use builder::LogReader;
 use bytes::Bytes;
 use futures_util::FutureExt;
+use service::Service;
+use service::error::{key_ended, of_builder};
 
 use super::{names, view};
 use crate::endpoint::{Call, Endpoint};
-use crate::error::{key_ended, of_builder};
 use crate::routes::read::segment;
 use crate::routes::read::values;
-use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

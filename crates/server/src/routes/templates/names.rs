@@ -3,8 +3,8 @@
 use admission::error::ApiError;
 use api::TemplateId;
 
-use crate::error::{SHOWN_IDS, ambiguous_name, no_template};
-use crate::service::Service;
+use service::Service;
+use service::error::{SHOWN_IDS, ambiguous_name, no_template};
 
 /// The template with an id, or the newest one with a name, whatever the state of its build is.
 pub fn find(service: &Service, account: &str, text: &str) -> Result<TemplateId, ApiError> {

@@ -8,9 +8,9 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use builder::{Builder, StoredContext};
 use http_body_util::BodyExt;
+use service::error::of_builder;
 
 use crate::endpoint::{Call, Endpoint};
-use crate::error::of_builder;
 use crate::routes::read::broken_body;
 
 pub fn endpoint() -> Endpoint {

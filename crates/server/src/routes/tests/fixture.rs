@@ -10,9 +10,9 @@ use http_body_util::BodyExt;
 use image::{Catalogue, Images};
 use rules::Capacity;
 use serde_json::Value;
+use service::Service;
 
 use crate::layers::Guarded;
-use crate::service::Service;
 use crate::testing::{Harness, Settings, key};
 
 pub const IMAGE: &str = "test:1";

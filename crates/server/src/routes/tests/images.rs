@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use rules::{AddedPattern, AllowedVersions, ImagePattern, ImagePolicy};
 use serde_json::{Value, json};
+use service::error::{KnownImages, unknown_image};
+use service::images::AllowedImages;
+use service::images::{ImageAccess, ImageSettings};
 
 use super::fixture::{Answer, Fixture, HANGING, IMAGE, bearer, request};
-use crate::allowed_images::AllowedImages;
-use crate::error::{KnownImages, unknown_image};
-use crate::image_access::{ImageAccess, ImageSettings};
 
 const ALL: &str = "/v1/images";
 

@@ -6,8 +6,8 @@ use admission::error::ApiError;
 use api::{SandboxId, SnapshotId};
 use rules::SnapshotQuery;
 
+use crate::Service;
 use crate::error::{SHOWN_IDS, ambiguous_name, no_snapshot};
-use crate::service::Service;
 
 /// Those with a name, newest first, and how many there are.
 fn all_named(
@@ -28,8 +28,17 @@ fn all_named(
 }
 
 /// The newest one with a name.
-pub fn newest_named(service: &Service, account: &str, name: &str) -> Option<SnapshotId> {
+fn newest_named(service: &Service, account: &str, name: &str) -> Option<SnapshotId> {
     all_named(service, account, None, name).0.into_iter().next()
+}
+
+/// The newest snapshot with a name, which creates and the `FROM` of a Dockerfile accept as an image. A name hides no image of the
+/// operator, nor one of this host.
+pub fn image_named(service: &Service, account: &str, name: &str) -> Option<SnapshotId> {
+    if service.images.is_in_catalogue(name) || service.images.get(name).is_some() {
+        return None;
+    }
+    newest_named(service, account, name)
 }
 
 /// The snapshot with an id, or the newest one with a name. If a sandbox is given, its snapshots are searched for the name.

@@ -10,7 +10,7 @@ use rules::{AddedPattern, ImagePattern};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::app::lock_file;
+use base::lock_file;
 
 const FILE: &str = "allowed-images.json";
 const LOCK: &str = "allowed-images.lock";

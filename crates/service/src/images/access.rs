@@ -8,8 +8,8 @@ use base::IgnorePoison;
 use image::{ClientPull, Images};
 use rules::{ImagePolicy, ImageReference, ImageRefusal};
 
-use crate::allowed_images::AllowedImages;
-use crate::pull_ledger::PullLedger;
+use super::allowed::AllowedImages;
+use super::ledger::PullLedger;
 
 /// From this number on, names without an image are forgotten.
 const REMEMBERED: usize = 1_000;

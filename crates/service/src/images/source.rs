@@ -12,9 +12,9 @@ use image::{Image, ImageError, NamedBy, ProgressFn, PullReport, PullStep};
 use rules::{ImageReference, ImageRefusal};
 use tokio::sync::watch;
 
-use super::image_room::{make_room, remove_excess};
+use super::room::{make_room, remove_excess};
+use crate::Service;
 use crate::error::{KnownImages, needs_digest, of_image, unconfirmed_image, unknown_image};
-use crate::service::Service;
 
 const PULL_RETRY_S: u64 = 10;
 /// A request for an image that no registry has must fail fast, also if the registry does not answer.

@@ -10,11 +10,10 @@ use builder::{Base, Bases, BuildError};
 use dockerfile::ImageSettings;
 use rules::IsolationRules;
 
-use crate::app;
+use crate::Service;
 use crate::error::{OperationKind, of_engine};
-use crate::routes::image_source::{PullWait, find_image};
-use crate::routes::snapshots;
-use crate::service::Service;
+use crate::images::{self, PullWait, find_image};
+use crate::snapshot_names;
 
 /// A build waits this long for a pull. Its own timeout may end it earlier.
 const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -42,12 +41,12 @@ impl Bases for ServiceBases {
             let id: SnapshotId = name.parse().map_err(|_| missing())?;
             return of_snapshot(&service, account, name, &id).await;
         }
-        if let Some(id) = snapshots::named(&service, account, name) {
+        if let Some(id) = snapshot_names::image_named(&service, account, name) {
             return of_snapshot(&service, account, name, &id).await;
         }
         let found = find_image(&service, account, name, PullWait::of_build(PULL_TIMEOUT)).await;
         let found = found.map_err(|error| BuildError::new(error.message))?;
-        let (image, config) = (app::template(&found), found.config.clone());
+        let (image, config) = (images::template(&found), found.config.clone());
         let settings = ImageSettings {
             env: config.env,
             workdir: config.workdir.filter(|path| path.starts_with('/') && path.len() > 1),

@@ -3,9 +3,9 @@
 use admission::error::{ApiError, RefusalCode};
 use rules::ReachedLimit;
 
+use super::layers_in_use::layers_in_use;
+use crate::Service;
 use crate::error::{OperationKind, of_engine, of_image};
-use crate::layers_in_use::layers_in_use;
-use crate::service::Service;
 
 const COUNTS: &str = "bytes of all images on this host";
 const KEY: &str = "images.max_bytes";

@@ -1,4 +1,4 @@
-//! The shared state of all handlers, built by `commands::serve`.
+//! The shared state of all handlers, which the program builds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use rules::{ConfigRules, ExecuteRules, IsolationPolicy, IsolationRules};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
+use super::access::ImageAccess;
 use crate::idempotency::Idempotency;
-use crate::image_access::ImageAccess;
 use crate::origins::AllowedOrigins;
 use crate::ports::Ports;
 

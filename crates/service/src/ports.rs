@@ -4,6 +4,7 @@
 mod limiter;
 mod secret;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,7 +12,6 @@ use api::{Port, SandboxId};
 use rules::{HostOf, TimeMs, port_label};
 use store::ExposedPort;
 
-use crate::config::{self, Config};
 use limiter::{PortLimiter, PortLimits};
 pub use limiter::{PortPermit, PortsFull};
 use secret::Secret;
@@ -20,84 +20,101 @@ pub use secret::read_or_create as read_or_create_secret;
 /// The most connections through all ports. Each may buffer some hundred kilobytes for a client that does not read.
 const MAX_CONNECTIONS: u32 = 4096;
 
-/// Addresses, tokens and limits of exposed ports.
-#[derive(Debug)]
-pub struct Ports {
-    scheme: &'static str,
+/// The operator's choices for ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSettings {
+    /// The scheme of ports, unless a trusted proxy states another one.
+    pub scheme: &'static str,
     /// In lower case.
-    domain: String,
+    pub domain: String,
     /// With the colon; empty for the default port of the scheme.
-    public_port: String,
+    pub public_port: String,
     /// Names of the service itself, which may be below the domain.
-    own_names: Vec<String>,
-    secret: Secret,
-    limiter: PortLimiter,
+    pub own_names: Vec<String>,
+    pub connections_of_sandbox: u32,
+    pub connections_of_account: u32,
     /// How long a connection may be idle.
     pub idle: Duration,
 }
 
+/// Addresses, tokens and limits of exposed ports.
+#[derive(Debug)]
+pub struct Ports {
+    settings: PortSettings,
+    secret: Secret,
+    limiter: PortLimiter,
+}
+
 impl Ports {
-    /// `listens` is the port of the service. Creates the secret if there is none.
-    pub fn open(config: &Config, listens: u16) -> Result<Self> {
-        Ok(Self::new(config, listens, Secret::open(&config.data_dir)?))
+    /// Reads the secret in the data directory, or creates it.
+    pub fn open(data_dir: &Path, settings: PortSettings) -> Result<Self> {
+        Ok(Self::new(settings, Secret::open(data_dir)?))
     }
 
     /// With a random secret, for tests.
     #[cfg(any(test, feature = "testing"))]
-    pub fn passing(config: &Config) -> Self {
-        Self::new(config, 8443, Secret::random())
+    pub fn passing() -> Self {
+        let settings = PortSettings {
+            scheme: "https",
+            domain: "sandboxes.localhost".to_owned(),
+            public_port: ":8443".to_owned(),
+            own_names: Vec::new(),
+            connections_of_sandbox: 512,
+            connections_of_account: 2048,
+            idle: Duration::from_secs(600),
+        };
+        Self::new(settings, Secret::random())
     }
 
-    fn new(config: &Config, listens: u16, secret: Secret) -> Self {
-        let own = &config.ports;
-        let (scheme, usual, behind) = match config.http.tls {
-            // The proxy terminates TLS, on the default port.
-            config::Tls::Off if !config.http.trusted_proxies.is_empty() => ("https", 443, 443),
-            config::Tls::Off => ("http", 80, listens),
-            config::Tls::SelfSigned | config::Tls::Files => ("https", 443, listens),
-        };
-        let port = if own.public_port == 0 { behind } else { own.public_port };
-        Self {
-            scheme,
-            domain: own.domain.clone(),
-            public_port: if port == usual { String::new() } else { format!(":{port}") },
-            own_names: config.http.tls_names.clone(),
-            secret,
-            limiter: PortLimiter::new(PortLimits {
-                of_sandbox: own.max_connections,
-                of_account: own.account_connections,
-                of_all: MAX_CONNECTIONS,
-            }),
-            idle: Duration::from_secs(own.idle_seconds),
-        }
+    fn new(settings: PortSettings, secret: Secret) -> Self {
+        let limiter = PortLimiter::new(PortLimits {
+            of_sandbox: settings.connections_of_sandbox,
+            of_account: settings.connections_of_account,
+            of_all: MAX_CONNECTIONS,
+        });
+        Self { settings, secret, limiter }
     }
 
     /// Whether the text may contain the host name of a port. False for most texts, at little cost.
     pub fn may_be_named_in(&self, host: &[u8]) -> bool {
-        host.windows(self.domain.len()).any(|part| part.eq_ignore_ascii_case(self.domain.as_bytes()))
+        host.windows(self.settings.domain.len())
+            .any(|part| part.eq_ignore_ascii_case(self.settings.domain.as_bytes()))
     }
 
     /// What the host of a request names.
     pub fn host(&self, host: &str) -> HostOf {
-        match HostOf::read(host, &self.domain) {
+        match HostOf::read(host, &self.settings.domain) {
             HostOf::Service => HostOf::Service,
-            _ if self.own_names.iter().any(|name| name.eq_ignore_ascii_case(host)) => HostOf::Service,
+            _ if self.settings.own_names.iter().any(|name| name.eq_ignore_ascii_case(host)) => {
+                HostOf::Service
+            }
             other => other,
         }
     }
 
     pub fn url(&self, id: &SandboxId, port: u16) -> String {
-        format!("{}://{}.{}{}", self.scheme, port_label(id, port), self.domain, self.public_port)
+        format!(
+            "{}://{}.{}{}",
+            self.settings.scheme,
+            port_label(id, port),
+            self.settings.domain,
+            self.settings.public_port
+        )
     }
 
     /// The domain with the port of the service, if that is not the default of the scheme.
     pub fn public_domain(&self) -> String {
-        format!("{}{}", self.domain, self.public_port)
+        format!("{}{}", self.settings.domain, self.settings.public_port)
     }
 
     /// The scheme of ports, unless a trusted proxy states another one.
     pub fn scheme(&self) -> &'static str {
-        self.scheme
+        self.settings.scheme
+    }
+
+    /// How long a connection may be idle.
+    pub fn idle(&self) -> Duration {
+        self.settings.idle
     }
 
     /// A port as the API shows it.
