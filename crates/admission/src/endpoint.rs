@@ -31,7 +31,7 @@ use crate::request_id::RequestId;
 pub use body::{Json, JsonBody, NoBody, Payload, RawBody, Received, serialize};
 pub use document::{Content, DocumentedError, Operation, Tag};
 pub use parameter::Parameter;
-pub use table::{Conflict, Found, Matched, Table};
+pub use table::{Conflict, Found, Matched, Resource, Table};
 
 /// What a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,30 @@ pub enum Access {
         scope: Scope,
         charge: Charge,
     },
+    /// A token in place of a key, which was made for a key with the scope. Without a charge the request counts against no rate limit.
+    Token {
+        scope: Scope,
+        charge: Option<Charge>,
+    },
+}
+
+impl Access {
+    /// The scope that the key needs.
+    pub const fn scope(self) -> Option<Scope> {
+        match self {
+            Self::Open => None,
+            Self::Key { scope, .. } | Self::Token { scope, .. } => Some(scope),
+        }
+    }
+
+    /// The rate limit that a request counts against.
+    pub const fn charge(self) -> Option<Charge> {
+        match self {
+            Self::Open => None,
+            Self::Key { charge, .. } => Some(charge),
+            Self::Token { charge, .. } => charge,
+        }
+    }
 }
 
 /// What admission, log and metrics know of a request by its method and path.
@@ -78,6 +102,13 @@ pub struct Open;
 pub struct Keyed {
     pub scope: Scope,
     pub charge: Charge,
+}
+
+/// The request has a token that was made for a key with the scope. The door finds out for which one.
+#[derive(Debug, Clone, Copy)]
+pub struct Token {
+    pub scope: Scope,
+    pub charge: Option<Charge>,
 }
 
 pub const READ: Keyed = Keyed { scope: Scope::Read, charge: Charge::Key(KeyCharge::Read) };
@@ -120,6 +151,19 @@ impl AccessRule for Keyed {
     }
 }
 
+impl AccessRule for Token {
+    type Caller = Option<Caller>;
+
+    fn access(self) -> Access {
+        Access::Token { scope: self.scope, charge: self.charge }
+    }
+
+    /// The token may be that of a sandbox which is open to all.
+    fn caller(admitted: Option<Caller>) -> Option<Option<Caller>> {
+        Some(admitted)
+    }
+}
+
 /// A request that was authorized and counted, as a handler gets it. `S` is what the handlers of the door share.
 pub struct Call<S, C = Caller, B = NoBody> {
     pub service: Arc<S>,
@@ -149,6 +193,8 @@ pub struct Endpoint<S> {
     pub access: Access,
     /// None for endpoints that the OpenAPI document leaves out.
     pub operation: Option<Operation>,
+    /// The content type of the body that it takes, if any.
+    pub media_type: Option<&'static str>,
     handler: Box<dyn Fn(Authorized<S>) -> ResponseFuture + Send + Sync>,
 }
 
@@ -159,6 +205,7 @@ pub struct Declaration<S, A, B = NoBody, R = Response> {
     path: &'static str,
     access: A,
     operation: Option<Operation>,
+    media_type: Option<&'static str>,
     /// The largest body in bytes.
     body_max: usize,
     types: PhantomData<fn(Arc<S>, B) -> R>,
@@ -193,7 +240,7 @@ impl<S: Door> Endpoint<S> {
 
 impl<S: Door, A: AccessRule> Declaration<S, A> {
     fn new(method: Method, path: &'static str, access: A) -> Self {
-        Self { method, path, access, operation: None, body_max: 0, types: PhantomData }
+        Self { method, path, access, operation: None, media_type: None, body_max: 0, types: PhantomData }
     }
 }
 
@@ -210,7 +257,7 @@ where
         H: Fn(Call<S, A::Caller, B>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<R, S::Error>> + Send + 'static,
     {
-        let Self { method, path, access, operation, body_max, .. } = self;
+        let Self { method, path, access, operation, media_type, body_max, .. } = self;
         let handler = move |authorized: Authorized<S>| -> ResponseFuture {
             let Authorized { service, caller, request_id, request } = authorized;
             let Some(caller) = A::caller(caller) else {
@@ -231,12 +278,13 @@ where
                 response
             })
         };
-        Endpoint { method, path, access: access.access(), operation, handler: Box::new(handler) }
+        let (access, handler) = (access.access(), Box::new(handler));
+        Endpoint { method, path, access, operation, media_type, handler }
     }
 
     /// The same declaration with other types for body and response.
     fn with_types<B2, R2>(self) -> Declaration<S, A, B2, R2> {
-        let Self { method, path, access, operation, body_max, .. } = self;
-        Declaration { method, path, access, operation, body_max, types: PhantomData }
+        let Self { method, path, access, operation, media_type, body_max, .. } = self;
+        Declaration { method, path, access, operation, media_type, body_max, types: PhantomData }
     }
 }

@@ -26,7 +26,7 @@ pub struct Gate {
     /// Requests and streams of each account.
     pub in_flight: InFlight,
     /// Memory for request bodies.
-    pub request_memory: RequestMemory,
+    pub request_memory: Arc<RequestMemory>,
     /// Memory for output that clients have not read yet.
     pub output_memory: Arc<OutputMemory>,
     pub metrics: RequestMetrics,
@@ -60,7 +60,7 @@ impl Gate {
         &self,
         caller: &Caller,
         scope: Option<Scope>,
-        charge: Charge,
+        charge: Option<Charge>,
         sandbox: Option<&str>,
     ) -> Result<RateHeaders, Refusal> {
         if let Some(scope) = scope.filter(|scope| !caller.scopes.allows(*scope)) {
@@ -70,6 +70,7 @@ impl Gate {
                 ApiError::new(api::ErrorCode::Forbidden, message).with_detail("scope", scope.as_str());
             return Err(Refusal { error, rate_headers: self.limiter.uncounted() });
         }
+        let Some(charge) = charge else { return Ok(self.limiter.uncounted()) };
         self.limiter
             .count(caller, charge, sandbox)
             .map_err(|refused| Refusal { error: self.rate_limited(&refused), rate_headers: refused.headers })

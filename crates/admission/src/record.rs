@@ -40,6 +40,8 @@ pub struct Record {
     client: Option<IpAddr>,
     sandbox: Option<SandboxId>,
     pub caller: Option<Caller>,
+    /// The account of a request with a token in place of a key.
+    pub account: Option<Arc<str>>,
     /// The key of a request that is refused because the key was revoked or has expired.
     pub ended_key: Option<EndedKey>,
     status: u16,
@@ -67,19 +69,6 @@ impl Record {
         record
     }
 
-    /// For requests to the E2B-compatible API, whose paths are not declared here.
-    pub fn e2b(
-        gate: &Arc<Gate>,
-        id: &RequestId,
-        route: &'static str,
-        sandbox: Option<SandboxId>,
-        request: &Request,
-    ) -> Self {
-        let mut record = Self::begin(gate, id, None, sandbox, request);
-        record.route = route;
-        record
-    }
-
     /// For requests without a readable method and path.
     pub fn unrouted(gate: &Arc<Gate>, id: &RequestId, what: &'static str) -> Self {
         Self::of(gate, id, what, OTHER_METHOD)
@@ -95,6 +84,7 @@ impl Record {
             client: None,
             sandbox: None,
             caller: None,
+            account: None,
             ended_key: None,
             status: CLIENT_WENT_AWAY,
             error: None,
@@ -103,9 +93,13 @@ impl Record {
     }
 
     /// Like [`Record::answered`], for a response whose status anybody can cause, such as 502 for a sandbox that does not exist.
-    pub fn answered_as_expected(mut self, status: StatusCode, code: Option<ErrorCode>) {
-        (self.status, self.is_expected) = (status.as_u16(), true);
-        self.error = code.map(|code| ErrorSummary { code, cause: None });
+    pub fn answered_as_expected(mut self, status: StatusCode, error: Option<ErrorSummary>) {
+        (self.status, self.is_expected, self.error) = (status.as_u16(), true, error);
+    }
+
+    fn account(&self) -> Option<&str> {
+        let account = self.caller.as_ref().map(|caller| &caller.account).or(self.account.as_ref());
+        account.map(|account| &**account)
     }
 
     fn key_id(&self) -> Option<&str> {
@@ -130,7 +124,7 @@ macro_rules! line {
             status = $record.status,
             ms = $took.as_micros() as f64 / 1000.0,
             request_id = &*$record.id.0,
-            account = $record.caller.as_ref().map(|caller| &*caller.account),
+            account = $record.account(),
             sandbox = $record.sandbox.as_ref().map(tracing::field::display),
             key_id = $record.key_id(),
             reason = $record.ended_key.as_ref().map(|key| key.end.name()),

@@ -1,14 +1,15 @@
 //! The control plane: creates, lists, changes and removes sandboxes.
 //!
 //! ```text
-//! key (401) -> route (404, 405, 501) -> scope (403) -> rate limit, quota (429) -> handler
+//! key or link (401, 403) -> call (404, 405, 501) -> scope (403) -> rate limit, quota (429) -> handler
 //! ```
 //!
-//! It shows only sandboxes that were created here. Calls without a counterpart in this service get 501.
+//! [`calls`] has all of them. It shows only sandboxes that were created here. Calls without a counterpart in this service get 501.
 
 mod body;
 mod changes;
 mod create;
+mod create_once;
 mod fork;
 mod limits;
 mod list;
@@ -26,95 +27,147 @@ mod view;
 
 use std::sync::Arc;
 
-use api::SandboxId;
+use admission::endpoint::{self, AccessRule};
+use admission::endpoint::{
+    Access, Authorized, CREATE, Declaration, Door, Endpoint, Keyed, READ, RawBody, TERMINATE, Table, Token,
+    WRITE,
+};
+use admission::keyring::Caller;
+use admission::record::Record;
+use admission::request_id::RequestId;
+use api::{SandboxId, TemplateId};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, request};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use rules::{Charge, KeyCharge, Scope};
 use store::SandboxRecord;
 
 use crate::error::E2bError;
-use crate::services::Caller;
+use crate::visit::{Part, Visit, kind_of};
 use crate::{E2bApi, has_options};
-use route::Route;
 
 pub use route::owns_path;
 pub use templates::PendingBuilds;
 
 const KEY: &str = "x-api-key";
+/// Counts as a read, but allows an upload.
+const LINK: Keyed = Keyed { scope: Scope::Write, charge: Charge::Key(KeyCharge::Read) };
+/// By the token of such a link.
+const BY_LINK: Token = Token { scope: Scope::Write, charge: Some(Charge::Key(KeyCharge::Write)) };
+
+impl Door for E2bApi {
+    type Error = E2bError;
+}
+
+/// All calls. A path with `/v2` or `/v3` is that of a later generation; without one of its own it has the call of the first.
+pub fn calls() -> Vec<Endpoint<E2bApi>> {
+    vec![
+        on(Endpoint::post("/sandboxes", CREATE), create::create),
+        on(Endpoint::get("/v2/sandboxes", READ), list::list),
+        on(Endpoint::get("/sandboxes", READ), list::running),
+        on(Endpoint::get("/sandboxes/metrics", READ), metrics::latest),
+        on(Endpoint::get("/sandboxes/{id}", READ), get),
+        on(Endpoint::delete("/sandboxes/{id}", TERMINATE), changes::kill),
+        on(Endpoint::post("/sandboxes/{id}/pause", WRITE), changes::pause),
+        on(Endpoint::post("/sandboxes/{id}/connect", WRITE), changes::connect),
+        on(Endpoint::post("/sandboxes/{id}/resume", WRITE), changes::resume),
+        on(Endpoint::post("/sandboxes/{id}/timeout", WRITE), changes::timeout),
+        on(Endpoint::post("/sandboxes/{id}/refreshes", WRITE), changes::refresh),
+        on(Endpoint::put("/sandboxes/{id}/network", WRITE), network::replace),
+        on(Endpoint::get("/sandboxes/{id}/metrics", READ), metrics::metrics),
+        on(Endpoint::get("/v2/sandboxes/{id}/logs", READ), logs::entries),
+        on(Endpoint::get("/sandboxes/{id}/logs", READ), logs::lines),
+        on(Endpoint::post("/sandboxes/{id}/fork", CREATE), fork::fork),
+        on(Endpoint::post("/sandboxes/{id}/snapshots", WRITE), snapshots::take),
+        on(Endpoint::get("/snapshots", READ), snapshots::list),
+        on(Endpoint::get("/v2/templates", READ), templates::list_page),
+        on(Endpoint::get("/templates", READ), templates::list),
+        on(Endpoint::post("/v3/templates", CREATE), templates::request),
+        on(Endpoint::get("/templates/aliases/{template}", READ), source::alias),
+        on(Endpoint::post("/templates/tags", WRITE), templates::assign_tags),
+        on(Endpoint::delete("/templates/tags", WRITE), templates::remove_tags),
+        on(Endpoint::get("/templates/{template}", READ), templates::get),
+        // A snapshot too, which their clients call a template.
+        on(Endpoint::delete("/templates/{template}", WRITE), templates::delete),
+        on(Endpoint::patch("/v2/templates/{template}", WRITE), templates::update),
+        on(Endpoint::patch("/templates/{template}", WRITE), templates::update_silently),
+        on(Endpoint::get("/templates/{template}/tags", READ), templates::list_tags),
+        on(Endpoint::get("/templates/{template}/files/{hash}", LINK), templates::upload_link),
+        on(Endpoint::put("/templates/{template}/files/{hash}", BY_LINK), templates::upload),
+        on(Endpoint::post("/v2/templates/{template}/builds/{build}", WRITE), templates::start),
+        on(Endpoint::get("/templates/{template}/builds/{build}/status", READ), templates::status),
+    ]
+}
+
+/// Completes the declaration of a call.
+fn on<A, H, F>(declaration: Declaration<E2bApi, A>, handler: H) -> Endpoint<E2bApi>
+where
+    A: AccessRule,
+    A::Caller: Into<Option<Caller>>,
+    H: Fn(Call, Body) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Response, E2bError>> + Send + 'static,
+{
+    let declaration: Declaration<E2bApi, A, RawBody> = declaration.raw_body("application/json", false, "");
+    declaration.handler(move |call| {
+        let answering = Call::of(call).map(|(call, body)| handler(call, body));
+        async move {
+            match answering {
+                Some(answering) => answering.await,
+                // Neither a key nor a link.
+                None => Err(E2bError::internal()),
+            }
+        }
+    })
+}
 
 /// One authorized request.
-struct Call<'a> {
-    api: &'a E2bApi,
+pub struct Call {
+    api: Arc<E2bApi>,
     caller: Caller,
     query: Option<String>,
     headers: HeaderMap,
     /// The host that the client knows the service by, with its port.
     authority: Option<String>,
+    path: String,
+    /// The template of the path.
+    template: &'static str,
 }
 
-pub async fn answer(api: &E2bApi, request: Request) -> Result<Response, E2bError> {
-    if templates::is_upload(request.method(), request.headers())
-        && let Some((id, hash)) = route::upload(request.uri().path())
-    {
-        let (parts, body) = request.into_parts();
-        return templates::upload(api, &id, &hash, &parts, body).await;
-    }
-    let caller = authenticate(api, request.headers()).await?;
-    let route = route::find(request.method(), request.uri().path())?;
-    let (scope, charge) = access(&route);
-    if !caller.scopes.allows(scope) {
-        let message = format!("the key has the scopes {}; this request needs '{scope}'", caller.scopes);
-        return Err(E2bError::new(StatusCode::FORBIDDEN, message));
-    }
-    api.services.count(&caller, Charge::Key(charge))?;
-    let permit = api.services.enter(&caller.account, request.headers())?;
-    let (parts, body) = request.into_parts();
-    let query = parts.uri.query().map(str::to_owned);
-    let authority = authority(&parts);
-    let call = Call { api, caller, query, headers: parts.headers, authority };
-    let response = dispatch(&call, route, body).await?;
-    Ok(permit(response))
+/// Answers a request, and records it.
+pub async fn answer(api: &Arc<E2bApi>, request: Request) -> Response {
+    let mut visit = Visit::begin(&api.service.gate, Part::Control, None, &request);
+    let request_id = visit.id.clone();
+    let answered = respond(api, request, request_id, &mut visit.record).await;
+    visit.end(answered.unwrap_or_else(IntoResponse::into_response))
 }
 
-async fn dispatch(call: &Call<'_>, route: Route, body: Body) -> Result<Response, E2bError> {
-    match route {
-        Route::Create => create::create(call, body).await,
-        Route::List => list::list(call),
-        Route::ListRunning => list::running(call),
-        Route::Alias(name) => source::alias(call, &name).await,
-        Route::Get(id) => call.get(&id),
-        Route::Kill(id) => changes::kill(call, &id).await,
-        Route::Pause(id) => changes::pause(call, &id, body).await,
-        Route::Connect(id) => changes::connect(call, &id, body).await,
-        Route::Resume(id) => changes::resume(call, &id, body).await,
-        Route::Timeout(id) => changes::timeout(call, &id, body).await,
-        Route::Refresh(id) => changes::refresh(call, &id, body).await,
-        Route::Network(id) => network::replace(call, &id, body).await,
-        Route::Metrics(id) => metrics::metrics(call, &id).await,
-        Route::LatestMetrics => metrics::latest(call).await,
-        Route::Logs(id) => logs::entries(call, &id).await,
-        Route::LogLines(id) => logs::lines(call, &id).await,
-        Route::Fork(id) => fork::fork(call, &id, body).await,
-        Route::TakeSnapshot(id) => snapshots::take(call, &id, body).await,
-        Route::ListSnapshots => snapshots::list(call),
-        Route::DeleteTemplate(name) => templates::delete(call, &name).await,
-        Route::ListTemplates => templates::list(call),
-        Route::PageTemplates => templates::list_page(call),
-        Route::GetTemplate(name) => templates::get(call, &name),
-        Route::UpdateTemplate(name) => templates::update(call, &name, body).await,
-        Route::UpdateTemplateSilently(name) => templates::update_silently(call, &name, body).await,
-        Route::RequestBuild => templates::request(call, body).await,
-        Route::UploadLink(id, hash) => templates::upload_link(call, &id, &hash),
-        Route::StartBuild(id, build) => templates::start(call, &id, &build, body).await,
-        Route::BuildStatus(id, build) => templates::status(call, &id, &build).await,
-        Route::AssignTags => templates::assign_tags(call, body).await,
-        Route::RemoveTags => templates::remove_tags(call, body).await,
-        Route::ListTags(name) => templates::list_tags(call, &name),
-    }
+async fn respond(
+    api: &Arc<E2bApi>,
+    request: Request,
+    request_id: RequestId,
+    record: &mut Record,
+) -> Result<Response, E2bError> {
+    let gate = &api.service.gate;
+    let found = route::find(&api.calls, request.method(), request.uri().path());
+    // Only links have a token instead of a key.
+    let by_link = found.filter(|call| matches!(call.access, Access::Token { .. }));
+    let (found, caller) = match by_link.filter(|_| !request.headers().contains_key(KEY)) {
+        Some(call) => (Some(call), templates::link_holder(api, request.uri())?),
+        None => {
+            let caller = authenticate(api, request.headers(), record).await?;
+            (found.filter(|_| by_link.is_none()), caller)
+        }
+    };
+    record.caller = Some(caller.clone());
+    let call = found.ok_or_else(|| route::refuse(request.method(), request.uri().path()))?;
+    gate.admit(&caller, call.access.scope(), call.access.charge(), None).map_err(|refusal| refusal.error)?;
+    let (account, kind) = (Arc::clone(&caller.account), kind_of(request.headers()));
+    let authorized = Authorized { service: Arc::clone(api), caller: Some(caller), request_id, request };
+    let refuse = |error| E2bError::from(error).into_response();
+    Ok(gate.run(Some(&account), kind, call.call(authorized), refuse).await)
 }
 
 /// HTTP/2 has the host in the target, HTTP/1.1 in a header.
@@ -127,56 +180,65 @@ fn authority(parts: &request::Parts) -> Option<String> {
     })
 }
 
-async fn authenticate(api: &E2bApi, headers: &HeaderMap) -> Result<Caller, E2bError> {
+async fn authenticate(api: &E2bApi, headers: &HeaderMap, record: &mut Record) -> Result<Caller, E2bError> {
     let refused = |message: &str| E2bError::new(StatusCode::UNAUTHORIZED, message);
     let mut keys = headers.get_all(KEY).iter();
     let key = keys.next().ok_or_else(|| refused("header X-API-KEY is missing; set E2B_API_KEY"))?;
     let key = key.to_str().ok().filter(|_| keys.next().is_none());
     let invalid =
         || refused("the API key is not valid: it may be mistyped, revoked, expired or of another service");
-    api.services.authenticate(key.ok_or_else(invalid)?).await.ok_or_else(invalid)
+    let key = key.ok_or_else(invalid)?;
+    api.service.gate.authenticate(key).await.map_err(|_| {
+        record.ended_key = api.service.gate.keyring.ended(key);
+        invalid()
+    })
 }
 
-fn access(route: &Route) -> (Scope, KeyCharge) {
-    match route {
-        Route::Create | Route::Fork(_) | Route::RequestBuild => (Scope::Write, KeyCharge::Create),
-        // Counts as a read, but allows an upload.
-        Route::UploadLink(..) => (Scope::Write, KeyCharge::Read),
-        Route::List
-        | Route::ListRunning
-        | Route::ListSnapshots
-        | Route::ListTemplates
-        | Route::PageTemplates
-        | Route::GetTemplate(_)
-        | Route::Alias(_)
-        | Route::Get(_)
-        | Route::Logs(_)
-        | Route::LogLines(_)
-        | Route::BuildStatus(..)
-        | Route::ListTags(_)
-        | Route::Metrics(_)
-        | Route::LatestMetrics => (Scope::Read, KeyCharge::Read),
-        Route::Kill(_) => (Scope::Write, KeyCharge::Terminate),
-        Route::Pause(_)
-        | Route::Connect(_)
-        | Route::Resume(_)
-        | Route::Timeout(_)
-        | Route::Refresh(_)
-        | Route::TakeSnapshot(_)
-        | Route::DeleteTemplate(_)
-        | Route::UpdateTemplate(_)
-        | Route::UpdateTemplateSilently(_)
-        | Route::StartBuild(..)
-        | Route::AssignTags
-        | Route::RemoveTags
-        | Route::Network(_) => (Scope::Write, KeyCharge::Write),
+async fn get(call: Call, _: Body) -> Result<Response, E2bError> {
+    let record = call.find(&call.sandbox_id()?)?;
+    Ok(view::json(StatusCode::OK, &view::detail(&call.api, &call.caller, &record)))
+}
+
+impl Call {
+    fn of<C: Into<Option<Caller>>>(call: endpoint::Call<E2bApi, C, RawBody>) -> Option<(Self, Body)> {
+        let endpoint::Call { service, caller, path, parts, body, .. } = call;
+        let call = Self {
+            api: service,
+            caller: caller.into()?,
+            query: parts.uri.query().map(str::to_owned),
+            authority: authority(&parts),
+            path: parts.uri.path().to_owned(),
+            headers: parts.headers,
+            template: path,
+        };
+        Some((call, body.0))
     }
-}
 
-impl Call<'_> {
+    /// The part of the path in place of a parameter. Counted from the end: the version before the template may be missing.
+    fn part(&self, name: &str) -> &str {
+        let template = self.template.trim_matches('/').rsplit('/');
+        let mut pairs = template.zip(self.path.trim_matches('/').rsplit('/'));
+        let is_named =
+            |part: &str| part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) == Some(name);
+        pairs.find(|(part, _)| is_named(part)).map_or("", |(_, part)| part)
+    }
+
+    /// The decoded text in place of a parameter of the path.
+    fn text(&self, name: &str) -> String {
+        query::decoded(self.part(name))
+    }
+
+    fn sandbox_id(&self) -> Result<SandboxId, E2bError> {
+        route::parse_id(self.part("id"))
+    }
+
+    fn template_id(&self) -> Result<TemplateId, E2bError> {
+        route::parse_template(self.part("template"))
+    }
+
     /// A sandbox of the caller that was created through this API.
     fn find(&self, id: &SandboxId) -> Result<Arc<SandboxRecord>, E2bError> {
-        let record = self.api.engine.record(id);
+        let record = self.api.service.engine.record(id);
         let own =
             record.filter(|record| record.account == *self.caller.account && has_options(&record.config));
         own.ok_or_else(|| E2bError::no_sandbox(&id.compact()))
@@ -184,17 +246,12 @@ impl Call<'_> {
 
     /// Whether a snapshot or a fork of the sandbox can have its processes.
     fn can_store_processes(&self, id: &SandboxId) -> bool {
-        let isolation = self.api.engine.record(id).map(|record| record.config.isolation);
-        isolation.is_some_and(|isolation| self.api.engine.can_store_processes(isolation))
-    }
-
-    fn get(&self, id: &SandboxId) -> Result<Response, E2bError> {
-        let record = self.find(id)?;
-        Ok(view::json(StatusCode::OK, &view::detail(self.api, &self.caller, &record)))
+        let isolation = self.api.service.engine.record(id).map(|record| record.config.isolation);
+        isolation.is_some_and(|isolation| self.api.service.engine.can_store_processes(isolation))
     }
 
     fn sandbox<'a>(&'a self, id: &'a SandboxId) -> engine::SandboxHandle<'a> {
-        self.api.engine.sandbox(&self.caller.account, id)
+        self.api.service.engine.sandbox(&self.caller.account, id)
     }
 
     /// The response for an error of an operation on a sandbox.
@@ -204,7 +261,7 @@ impl Call<'_> {
                 engine::SandboxError::NotFound { .. }
                 | engine::SandboxError::Refused(rules::OperationRefusal::NotFound),
             ) => E2bError::no_sandbox(&id.compact()),
-            error => self.api.services.error(error),
+            error => E2bError::of_engine(error),
         }
     }
 }

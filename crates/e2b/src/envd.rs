@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! sandbox (502) ──> GET /health
-//!              ├──> /files ──> access token or signature (401) ──> files
-//!              └──> POST /process.Process/…, /filesystem.Filesystem/… ──> access token (401) ──> connect ──> process, filesystem
+//!              ├──> /files ──> access token or signature (401) ──> quota (429) ──> files
+//!              └──> POST /process.Process/…, /filesystem.Filesystem/… ──> access token (401) ──> rate limit, quota (429) ──> process,
+//!                   filesystem
 //! ```
 //!
-//! Nothing here runs inside the sandbox: the services call the engine, and the agent acts on behalf of the user. Errors are
-//! [`failure::Failure`]s; no failure leaves anything behind except what the sandbox itself has done.
+//! [`endpoints`] has all of them. Nothing here runs inside the sandbox: the handlers call the engine, and the agent acts on behalf of the
+//! user. Errors are [`failure::Failure`]s; no failure leaves anything behind except what the sandbox itself has done.
 
 mod auth;
 mod call;
@@ -18,190 +19,210 @@ mod filesystem;
 mod process;
 mod proto_json;
 mod query;
+mod session;
 mod signature;
 mod target;
 
 use std::sync::Arc;
 
+use admission::endpoint::{Authorized, Endpoint, Matched, Open, Token};
+use admission::error::ApiError;
+use admission::record::Record;
+use admission::request_id::RequestId;
 use api::{SandboxId, SandboxState};
-use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{Method, StatusCode, header, request};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use listen::Pace;
+use rules::{Charge, SandboxCharge, Scope};
 
-use auth::{Grant, TokenCheck};
 use call::Call;
-use connect::{CallKind, call_options};
-use failure::{Failure, http_error, json_response};
+use connect::CallKind;
+use failure::{Failure, Form, http_error, json_response};
 pub use filesystem::Watchers;
+use session::Right;
+pub use session::Session;
 use target::Target;
 
-use crate::error::E2bError;
 use crate::run_defaults::RunDefaults;
+use crate::visit::{Part, Visit, kind_of};
 use crate::{E2bApi, E2bOptions};
 
-/// A method of a service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Procedure {
-    Process(process::Unary),
-    Start,
-    Connect,
-    StreamInput,
-    Filesystem(filesystem::Unary),
-    WatchDir,
+/// The call whose request is an open stream of input.
+const STREAM_INPUT: &str = "/process.Process/StreamInput";
+const FILES: &str = "/files";
+/// Uses a sandbox. Only starts of processes count against a rate limit.
+const USE: Token = Token { scope: Scope::Execute, charge: None };
+const START: Token = Token { scope: Scope::Execute, charge: Some(Charge::Sandbox(SandboxCharge::Execute)) };
+
+/// All endpoints.
+pub fn endpoints() -> Vec<Endpoint<Session>> {
+    use CallKind::{Stream, Unary};
+    use {filesystem::Unary as Files, process::Unary as Processes};
+    let process = |method| {
+        move |call: Call| async move {
+            Ok::<_, Failure>(json_response(StatusCode::OK, &process::unary(call, method).await?))
+        }
+    };
+    let files = |method| move |call: Call| filesystem::unary(call, method);
+    vec![
+        Endpoint::<Session>::get("/health", Open)
+            .handler(|call| async move { Ok(health(&call.service.target).await) }),
+        Endpoint::<Session>::get(FILES, USE)
+            .handler(|call| async move { Ok(files::download(&call.service, &call.parts).await) }),
+        Endpoint::<Session>::post(FILES, USE)
+            .raw_body("", true, "")
+            .handler(|call| async move { Ok(files::upload(&call.service, &call.parts, call.body.0).await) }),
+        rpc("/process.Process/Start", START, Stream, process::start),
+        rpc("/process.Process/Connect", USE, Stream, process::connect),
+        rpc(STREAM_INPUT, USE, Stream, process::stream_input),
+        rpc("/process.Process/List", USE, Unary, process(Processes::List)),
+        rpc("/process.Process/SendInput", USE, Unary, process(Processes::SendInput)),
+        rpc("/process.Process/CloseStdin", USE, Unary, process(Processes::CloseStdin)),
+        rpc("/process.Process/SendSignal", USE, Unary, process(Processes::SendSignal)),
+        rpc("/process.Process/Update", USE, Unary, process(Processes::Update)),
+        rpc("/filesystem.Filesystem/ListDir", USE, Unary, files(Files::ListDir)),
+        rpc("/filesystem.Filesystem/Stat", USE, Unary, files(Files::Stat)),
+        rpc("/filesystem.Filesystem/MakeDir", USE, Unary, files(Files::MakeDir)),
+        rpc("/filesystem.Filesystem/Move", USE, Unary, files(Files::Move)),
+        rpc("/filesystem.Filesystem/Remove", USE, Unary, files(Files::Remove)),
+        rpc("/filesystem.Filesystem/CreateWatcher", USE, Unary, files(Files::CreateWatcher)),
+        rpc("/filesystem.Filesystem/GetWatcherEvents", USE, Unary, files(Files::GetWatcherEvents)),
+        rpc("/filesystem.Filesystem/RemoveWatcher", USE, Unary, files(Files::RemoveWatcher)),
+        rpc("/filesystem.Filesystem/WatchDir", USE, Stream, filesystem::watch),
+    ]
 }
 
-impl Procedure {
-    fn of(path: &str) -> Option<Self> {
-        use {filesystem::Unary as Files, process::Unary as Processes};
-        Some(match path {
-            "/process.Process/Start" => Self::Start,
-            "/process.Process/Connect" => Self::Connect,
-            "/process.Process/StreamInput" => Self::StreamInput,
-            "/process.Process/List" => Self::Process(Processes::List),
-            "/process.Process/SendInput" => Self::Process(Processes::SendInput),
-            "/process.Process/CloseStdin" => Self::Process(Processes::CloseStdin),
-            "/process.Process/SendSignal" => Self::Process(Processes::SendSignal),
-            "/process.Process/Update" => Self::Process(Processes::Update),
-            "/filesystem.Filesystem/ListDir" => Self::Filesystem(Files::ListDir),
-            "/filesystem.Filesystem/Stat" => Self::Filesystem(Files::Stat),
-            "/filesystem.Filesystem/MakeDir" => Self::Filesystem(Files::MakeDir),
-            "/filesystem.Filesystem/Move" => Self::Filesystem(Files::Move),
-            "/filesystem.Filesystem/Remove" => Self::Filesystem(Files::Remove),
-            "/filesystem.Filesystem/CreateWatcher" => Self::Filesystem(Files::CreateWatcher),
-            "/filesystem.Filesystem/GetWatcherEvents" => Self::Filesystem(Files::GetWatcherEvents),
-            "/filesystem.Filesystem/RemoveWatcher" => Self::Filesystem(Files::RemoveWatcher),
-            "/filesystem.Filesystem/WatchDir" => Self::WatchDir,
-            _ => return None,
-        })
-    }
-
-    fn kind(self) -> CallKind {
-        match self {
-            Self::Process(_) | Self::Filesystem(_) => CallKind::Unary,
-            Self::Start | Self::Connect | Self::StreamInput | Self::WatchDir => CallKind::Stream,
+/// A procedure of the Connect protocol.
+fn rpc<H, F>(path: &'static str, access: Token, kind: CallKind, handler: H) -> Endpoint<Session>
+where
+    H: Fn(Call) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+{
+    Endpoint::<Session>::post(path, access).raw_body(kind.media_type(), true, "").handler(move |call| {
+        let shown_id = call.service.target.shown_id.clone();
+        let opened = Call::open(&call.service, kind, &call.parts.headers, call.body.0);
+        let answering = opened.map(&handler);
+        async move {
+            let answered = match answering {
+                Ok(answering) => answering.await,
+                Err(failure) => Err(failure),
+            };
+            Ok(answered.unwrap_or_else(|failure| failure.response(Form::Rpc(kind), &shown_id)))
         }
-    }
-
-    /// The content type of requests.
-    fn media_type(self) -> &'static str {
-        match self.kind() {
-            CallKind::Unary => "application/json",
-            CallKind::Stream => "application/connect+json",
-        }
-    }
+    })
 }
 
-/// Answers a request to the port 49983 of a sandbox. A paused sandbox is resumed if its options allow that.
-pub async fn answer(api: &E2bApi, id: SandboxId, request: Request) -> Result<Response, E2bError> {
-    let record = api.engine.record(&id);
-    let Some((record, own)) =
-        record.as_ref().and_then(|record| Some((record, E2bOptions::of(&record.config)?)))
-    else {
-        return Ok(failure::not_running(&id.compact()));
+/// Answers a request to the port 49983 of a sandbox, and records it.
+pub async fn answer(api: &Arc<E2bApi>, id: SandboxId, request: Request) -> Response {
+    if request.uri().path() == STREAM_INPUT
+        && let Some(pace) = request.extensions().get::<Pace>()
+    {
+        // The client sends when its user types.
+        pace.take_time();
+    }
+    let mut visit = Visit::begin(&api.service.gate, Part::Envd, Some(id.clone()), &request);
+    let request_id = visit.id.clone();
+    let response = respond(api, id, request, request_id, &mut visit.record).await;
+    visit.end(response)
+}
+
+/// A paused sandbox is resumed if its options allow that, and the request may use it.
+async fn respond(
+    api: &Arc<E2bApi>,
+    id: SandboxId,
+    request: Request,
+    request_id: RequestId,
+    log: &mut Record,
+) -> Response {
+    let record = api.service.engine.record(&id);
+    let Some((record, own)) = record.as_ref().and_then(|record| Some((record, E2bOptions::of(&record.config)?))) else {
+        return failure::not_running(&id.compact());
     };
     let target = Target {
-        engine: api.engine.clone(),
-        services: Arc::clone(&api.services),
+        service: Arc::clone(&api.service),
         account: record.account.as_str().into(),
         shown_id: id.compact(),
         tokens: own.secure.then(|| api.tokens.clone()),
         defaults: RunDefaults::of_sandbox(&own),
         id,
     };
-    let (parts, body) = request.into_parts();
-    if record.state() == SandboxState::Paused && is_authorized(&target, &parts) {
+    let matched = api.procedures.find(request.method(), request.uri().path()).matched;
+    let right = Right::of(&target, &matched, request.method(), request.uri(), request.headers());
+    if right.is_ok() {
+        log.account = Some(Arc::clone(&target.account));
+    }
+    if record.state() == SandboxState::Paused && right.is_ok() {
         if !record.config.auto_resume {
-            return Ok(failure::not_running(&target.shown_id));
+            return failure::not_running(&target.shown_id);
         }
         if let Err(error) = target.sandbox().resume().await {
             // Another request may have resumed it.
             tracing::debug!(%error, "a request did not resume its sandbox");
         }
     }
-    Ok(route(target, &api.watchers, parts, body).await)
-}
-
-/// Whether a request may resume the sandbox. The state of health is open to everybody.
-fn is_authorized(target: &Target, parts: &request::Parts) -> bool {
-    match parts.uri.path() {
-        "/health" => true,
-        "/files" => files::is_authorized(target, parts),
-        _ => matches!(target.check_token(&parts.headers), TokenCheck::Valid(_)),
+    let endpoint = match matched {
+        Matched::Endpoint(endpoint) => endpoint,
+        Matched::OtherMethod(resource) => return wrong_method(resource.path),
+        Matched::Nothing => return unknown(request.uri().path()),
+    };
+    match right {
+        Ok(right) => {
+            let session = Session { target, right, watchers: Arc::clone(&api.watchers) };
+            carry_out(api, endpoint, session, request, request_id).await
+        }
+        Err(refused) => refused,
     }
 }
 
-async fn route(target: Target, watchers: &Watchers, parts: request::Parts, body: Body) -> Response {
-    match parts.uri.path() {
-        "/health" if matches!(parts.method, Method::GET | Method::HEAD) => health(&target).await,
-        "/files" => files::answer(&target, &parts, body).await,
-        path => match Procedure::of(path) {
-            Some(procedure) => rpc(procedure, target, watchers, &parts, body).await,
-            None => http_error(StatusCode::NOT_FOUND, &format!("there is no {}", rules::quoted(path))),
-        },
+/// Runs the handler of an authorized request within the limits of the account.
+async fn carry_out(
+    api: &E2bApi,
+    endpoint: &Endpoint<Session>,
+    session: Session,
+    request: Request,
+    request_id: RequestId,
+) -> Response {
+    let call_kind = CallKind::of_media_type(endpoint.media_type);
+    if let Some(kind) = call_kind
+        && !kind.is_of(request.headers())
+    {
+        let message = format!("the content type of this method is {}", kind.media_type());
+        return http_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &message);
     }
+    let (form, shown_id) = (call_kind.map_or(Form::Http, Form::Rpc), session.target.shown_id.clone());
+    let refuse = |error: ApiError| Failure::from(error).response(form, &shown_id);
+    let (gate, target) = (&api.service.gate, &session.target);
+    if endpoint.access.charge().is_some()
+        && let Err(error) = gate.count_execution(&target.account, session.right.key_id(), &target.id)
+    {
+        return refuse(error);
+    }
+    // The state of health is open to everybody, and counts against nothing.
+    let account = endpoint.access.scope().map(|_| Arc::clone(&target.account));
+    let kind = kind_of(request.headers());
+    let authorized = Authorized { service: Arc::new(session), caller: None, request_id, request };
+    gate.run(account.as_ref(), kind, endpoint.call(authorized), refuse).await
+}
+
+fn wrong_method(path: &'static str) -> Response {
+    let allowed = match path {
+        "/health" => return unknown(path),
+        FILES => "GET, HEAD, POST",
+        _ => "POST",
+    };
+    let mut response = http_error(StatusCode::METHOD_NOT_ALLOWED, &format!("allowed: {allowed}"));
+    response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(allowed));
+    response
+}
+
+fn unknown(path: &str) -> Response {
+    http_error(StatusCode::NOT_FOUND, &format!("there is no {}", rules::quoted(path)))
 }
 
 async fn health(target: &Target) -> Response {
     match target.exists().await {
         true => StatusCode::NO_CONTENT.into_response(),
         false => failure::not_running(&target.shown_id),
-    }
-}
-
-async fn rpc(
-    procedure: Procedure,
-    target: Target,
-    watchers: &Watchers,
-    parts: &request::Parts,
-    body: Body,
-) -> Response {
-    if parts.method != Method::POST {
-        let mut response = http_error(StatusCode::METHOD_NOT_ALLOWED, "allowed: POST");
-        response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
-        return response;
-    }
-    let TokenCheck::Valid(grant) = target.check_token(&parts.headers) else {
-        return http_error(
-            StatusCode::UNAUTHORIZED,
-            "the header X-Access-Token is missing or does not match",
-        );
-    };
-    let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    if !media_type.eq_ignore_ascii_case(procedure.media_type()) {
-        let message = format!("the content type of this method is {}", procedure.media_type());
-        return http_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &message);
-    }
-    let (kind, shown_id) = (procedure.kind(), target.shown_id.clone());
-    let admitted = match procedure {
-        Procedure::Start => target.count_execution(&grant),
-        _ => Ok(()),
-    };
-    let permit = match admitted.and_then(|()| target.enter(&parts.headers)) {
-        Ok(permit) => permit,
-        Err(failure) => return failure.rpc_response(kind, &shown_id),
-    };
-    let answered = dispatch(procedure, (target, grant), watchers, parts, body).await;
-    permit(answered.unwrap_or_else(|failure| failure.rpc_response(kind, &shown_id)))
-}
-
-async fn dispatch(
-    procedure: Procedure,
-    (target, grant): (Target, Grant),
-    watchers: &Watchers,
-    parts: &request::Parts,
-    body: Body,
-) -> Result<Response, Failure> {
-    let user = auth::user(&parts.headers, target.defaults.user())?;
-    let options = call_options(&parts.headers, procedure.kind())?;
-    let call = Call { target, user, options, body, grant };
-    match procedure {
-        Procedure::Process(method) => Ok(json_response(StatusCode::OK, &process::unary(call, method).await?)),
-        Procedure::Filesystem(method) => filesystem::unary(call, method, watchers).await,
-        Procedure::Start => process::start(call).await,
-        Procedure::Connect => process::connect(call).await,
-        Procedure::StreamInput => process::stream_input(call).await,
-        Procedure::WatchDir => filesystem::watch(call).await,
     }
 }

@@ -1,29 +1,35 @@
 //! Error responses: `{"code": STATUS, "message": TEXT}`. Their clients choose the exception by `code`, and fail on any other body.
 
-use api::ErrorCode;
+use std::sync::Arc;
+
+use admission::error::ApiError;
+use admission::record::ErrorSummary;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use builder::BuilderError;
+use engine::EngineError;
 use serde_json::json;
+use service::error::{OperationKind, of_builder, of_engine};
 
 /// An error response.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct E2bError {
     pub status: StatusCode,
     pub message: String,
     pub retry_after_s: Option<u64>,
     /// Whether the same request can succeed soon, whatever the status says. No idempotency record has such an error.
     pub is_temporary: bool,
-    /// The code of the error of the native API that this one is made of. The response has it as an extension, for the log.
-    pub native_code: Option<ErrorCode>,
+    /// Code and cause of the error that this one is made of. The response has them as an extension, for the log.
+    pub native: Option<Arc<ErrorSummary>>,
 }
 
 impl E2bError {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         let waits = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let retry_after_s = waits.then_some(1);
-        Self { status, message: message.into(), retry_after_s, is_temporary: false, native_code: None }
+        Self { status, message: message.into(), retry_after_s, is_temporary: false, native: None }
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {
@@ -43,10 +49,36 @@ impl E2bError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error of the service")
     }
 
+    /// The response for an error of the engine.
+    pub fn of_engine(error: EngineError) -> Self {
+        of_engine(error, None, OperationKind::Other).into()
+    }
+
+    /// The response for an error of the builder.
+    pub fn of_builder(error: BuilderError) -> Self {
+        of_builder(error).into()
+    }
+
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after_s = Some(seconds);
         self
+    }
+}
+
+/// An error of the native API in the form of this one.
+impl From<ApiError> for E2bError {
+    fn from(error: ApiError) -> Self {
+        let native = ErrorSummary { code: error.code, cause: error.cause_text() };
+        let shown = Self {
+            is_temporary: error.is_temporary(),
+            native: Some(Arc::new(native)),
+            ..Self::new(error.status(), error.message.clone())
+        };
+        match error.retry_after_s {
+            Some(seconds) => shown.retry_after(seconds),
+            None => shown,
+        }
     }
 }
 
@@ -55,8 +87,8 @@ impl IntoResponse for E2bError {
         let body = json!({ "code": self.status.as_u16(), "message": self.message });
         let mut response = Response::new(Body::from(body.to_string()));
         *response.status_mut() = self.status;
-        if let Some(code) = self.native_code {
-            response.extensions_mut().insert(code);
+        if let Some(native) = self.native {
+            response.extensions_mut().insert(native);
         }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,10 +1,10 @@
 //! The API of E2B, for their unmodified clients.
 //!
 //! [`E2bApi`] has two parts: `control` creates, lists and removes sandboxes; `envd` serves files and processes of one sandbox. The server
-//! chooses the part by the host name of a request and passes it here. What belongs to the server (keys, rate limits, images, the table of
-//! errors) comes through [`HostServices`].
+//! chooses the part by the host name of a request and passes it here. Both declare
+//! their endpoints, which the gate of all doors admits (`admission`), and use what the doors share (`service`).
 //!
-//! Every error of either part is an [`E2bError`] with the body that their clients parse, also after a panic.
+//! Every error of either part has the body that their clients parse, also after a panic.
 
 mod control;
 mod envd;
@@ -12,26 +12,26 @@ mod error;
 mod options;
 mod percent;
 mod run_defaults;
-mod services;
 mod tokens;
+mod visit;
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use admission::endpoint::{Conflict, Rule, Table};
 use api::SandboxId;
 use axum::extract::Request;
+use axum::http::Method;
 use axum::response::{IntoResponse, Response};
-use builder::Builder;
-use engine::Engine;
-use futures_util::FutureExt;
 use rules::{IsolationPolicy, Scope};
+use service::Service;
 use store::SandboxRecord;
+
 use tokens::Tokens;
+use visit::{Part, Visit};
 
 pub use error::E2bError;
 pub use options::{E2bOptions, has_options};
-pub use services::{BodyBuffer, Caller, Creation, HostServices, NewRecord, Permit, ResponseMemory};
 
 /// The port of files and processes, which no program in a sandbox can offer.
 pub const ENVD_PORT: u16 = 49983;
@@ -61,29 +61,34 @@ pub struct Settings {
     pub isolation: Arc<IsolationPolicy>,
 }
 
-/// The API. One per server; clones are the same one.
-#[derive(Clone)]
+/// The API. One per server.
 pub struct E2bApi {
-    engine: Engine,
-    builder: Builder,
-    pending: Arc<control::PendingBuilds>,
-    services: Arc<dyn HostServices>,
-    settings: Arc<Settings>,
+    service: Arc<Service>,
+    pending: control::PendingBuilds,
+    settings: Settings,
     tokens: Tokens,
     watchers: Arc<envd::Watchers>,
+    calls: Table<Self>,
+    procedures: Table<envd::Session>,
 }
 
 impl E2bApi {
-    pub fn new(
-        engine: Engine,
-        builder: Builder,
-        services: Arc<dyn HostServices>,
-        settings: Settings,
-        secret: &[u8; 32],
-    ) -> Self {
-        let (tokens, watchers) = (Tokens::new(secret), Arc::default());
-        let pending = Arc::default();
-        Self { engine, builder, pending, services, settings: Arc::new(settings), tokens, watchers }
+    /// Fails if two endpoints contradict each other.
+    pub fn new(service: Arc<Service>, settings: Settings, secret: &[u8; 32]) -> Result<Arc<Self>, Conflict> {
+        Ok(Arc::new(Self {
+            service,
+            pending: Default::default(),
+            settings,
+            tokens: Tokens::new(secret),
+            watchers: Arc::default(),
+            calls: Table::new(control::calls())?,
+            procedures: Table::new(envd::endpoints())?,
+        }))
+    }
+
+    /// The endpoints of both parts, for tests that walk all doors: method, path and access.
+    pub fn rules(&self) -> impl Iterator<Item = (&Method, Rule)> {
+        self.calls.rules().chain(self.procedures.rules())
     }
 
     /// Whether the path belongs to the control plane, for requests to a host that serves other APIs as well.
@@ -92,30 +97,25 @@ impl E2bApi {
     }
 
     /// Answers a request to the control plane.
-    pub async fn control(&self, request: Request) -> Response {
-        complete(control::answer(self, request)).await
+    pub async fn control(self: &Arc<Self>, request: Request) -> Response {
+        control::answer(self, request).await
     }
 
     /// Answers a request for files and processes of a sandbox.
-    pub async fn envd(&self, id: SandboxId, request: Request) -> Response {
-        complete(envd::answer(self, id, request)).await
+    pub async fn envd(self: &Arc<Self>, id: SandboxId, request: Request) -> Response {
+        envd::answer(self, id, request).await
+    }
+
+    /// Answers a request that does not say which sandbox it is for.
+    pub fn refuse(&self, error: E2bError, request: &Request) -> Response {
+        let visit = Visit::begin(&self.service.gate, Part::Unknown, None, request);
+        visit.end(error.into_response())
     }
 
     /// Whether a text is a traffic token of a sandbox, made for a key that is still valid.
     pub fn is_traffic_token(&self, record: &SandboxRecord, text: &str) -> bool {
-        let keys = self.services.keys(&record.account);
+        let keys = self.service.gate.keyring.of_account(&record.account);
         tokens::key_of(text, &keys, |key_id| self.tokens.traffic(&record.id, key_id))
             .is_some_and(|key| key.scopes.allows(Scope::Execute))
-    }
-}
-
-async fn complete(answer: impl Future<Output = Result<Response, E2bError>>) -> Response {
-    match AssertUnwindSafe(answer).catch_unwind().await {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) => error.into_response(),
-        Err(_) => {
-            tracing::error!(target: "e2b", "a handler panicked");
-            E2bError::internal().into_response()
-        }
     }
 }

@@ -12,7 +12,7 @@ use api::{SandboxId, TemplateId};
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
-use crate::services::Caller;
+use admission::keyring::Caller;
 
 const ACCESS: &[u8] = b"sandboxd e2b access token 2";
 const TRAFFIC: &[u8] = b"sandboxd e2b traffic token 2";
@@ -73,7 +73,14 @@ mod tests {
 
     fn keys(ids: &[&str]) -> Vec<Caller> {
         let scopes: Scopes = "read".parse().unwrap();
-        ids.iter().map(|id| Caller { account: "one".into(), key_id: (*id).into(), scopes }).collect()
+        ids.iter()
+            .map(|id| Caller {
+                account: "one".into(),
+                key_id: (*id).into(),
+                scopes,
+                limits: rules::KeyLimits::default(),
+            })
+            .collect()
     }
 
     #[test]

@@ -135,7 +135,9 @@ fn describe(operation: &Operation, access: Access) -> Value {
     }
     match access {
         Access::Open => described["security"] = json!([]),
-        Access::Key { scope, .. } => described["x-scope"] = json!(scope.as_str()),
+        Access::Key { scope, .. } | Access::Token { scope, .. } => {
+            described["x-scope"] = json!(scope.as_str());
+        }
     }
     described["responses"] = responses(operation, access);
     described

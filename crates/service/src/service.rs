@@ -12,8 +12,8 @@ use rules::{ConfigRules, ExecuteRules, IsolationPolicy, IsolationRules};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
-use super::access::ImageAccess;
 use crate::idempotency::Idempotency;
+use crate::images::ImageAccess;
 use crate::origins::AllowedOrigins;
 use crate::ports::Ports;
 

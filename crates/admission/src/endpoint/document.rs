@@ -247,6 +247,7 @@ where
     }
 
     fn with_body(mut self, body: DocumentedBody) -> Self {
+        self.media_type = Some(body.content.media_type);
         if let Some(operation) = &mut self.operation {
             operation.body = Some(body);
         }

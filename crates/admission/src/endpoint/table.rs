@@ -11,14 +11,19 @@ const SANDBOX: &str = "id";
 
 /// The endpoints of a door.
 pub struct Table<S> {
+    endpoints: Vec<Endpoint<S>>,
+    /// The endpoints of each method. A path can be that of one method where another method has a pattern.
+    methods: Vec<(Method, matchit::Router<usize>)>,
+    /// For what no endpoint of the method takes.
     paths: matchit::Router<usize>,
-    resources: Vec<Resource<S>>,
+    resources: Vec<Resource>,
 }
 
-/// The endpoints of one path.
-pub struct Resource<S> {
-    path: &'static str,
-    endpoints: Vec<Endpoint<S>>,
+/// What all endpoints of one path have in common.
+pub struct Resource {
+    pub path: &'static str,
+    methods: Vec<Method>,
+    is_open: bool,
     /// The value of the header `Allow`.
     pub allow: HeaderValue,
 }
@@ -40,7 +45,7 @@ pub enum Conflict {
 pub enum Matched<'a, S> {
     Endpoint(&'a Endpoint<S>),
     /// The path is known and does not take the method.
-    OtherMethod(&'a Resource<S>),
+    OtherMethod(&'a Resource),
     Nothing,
 }
 
@@ -54,38 +59,57 @@ pub struct Found<'a, 'p, S> {
 impl<S> Table<S> {
     /// Fails if two declarations contradict each other.
     pub fn new(endpoints: Vec<Endpoint<S>>) -> Result<Self, Conflict> {
-        let mut resources: Vec<Resource<S>> = Vec::new();
-        for endpoint in endpoints {
+        let mut resources: Vec<Resource> = Vec::new();
+        let mut methods: Vec<(Method, matchit::Router<usize>)> = Vec::new();
+        for (index, endpoint) in endpoints.iter().enumerate() {
             match resources.iter_mut().find(|resource| resource.path == endpoint.path) {
                 Some(resource) => resource.add(endpoint)?,
                 None => resources.push(Resource::of(endpoint)),
             }
+            let path = endpoint.path;
+            let at = methods.iter().position(|(method, _)| *method == endpoint.method).unwrap_or_else(|| {
+                methods.push((endpoint.method.clone(), matchit::Router::new()));
+                methods.len() - 1
+            });
+            methods[at].1.insert(path, index).map_err(|source| Conflict::Path { path, source })?;
         }
         let mut paths = matchit::Router::new();
         for (index, resource) in resources.iter_mut().enumerate() {
             let path = resource.path;
             paths.insert(path, index).map_err(|source| Conflict::Path { path, source })?;
-            let allow = HeaderValue::from_str(&resource.methods().join(","));
+            let allow = HeaderValue::from_str(&resource.allowed().join(","));
             resource.allow = allow.map_err(|source| Conflict::Methods { path, source })?;
         }
-        Ok(Self { paths, resources })
+        Ok(Self { endpoints, methods, paths, resources })
     }
 
     /// `HEAD` names the endpoint of `GET`.
     pub fn find<'p>(&self, method: &Method, path: &'p str) -> Found<'_, 'p, S> {
+        let requested = if *method == Method::HEAD { &Method::GET } else { method };
+        let router = self.methods.iter().find(|(method, _)| method == requested);
+        if let Some(found) = router.and_then(|(_, router)| router.at(path).ok())
+            && let Some(endpoint) = self.endpoints.get(*found.value)
+        {
+            let sandbox = found.params.get(SANDBOX).and_then(reader::path_segment);
+            return Found { matched: Matched::Endpoint(endpoint), sandbox };
+        }
         let Ok(found) = self.paths.at(path) else {
             return Found { matched: Matched::Nothing, sandbox: sandbox_of_unknown(path) };
         };
         let sandbox = found.params.get(SANDBOX).and_then(reader::path_segment);
-        let Some(resource) = self.resources.get(*found.value) else {
-            return Found { matched: Matched::Nothing, sandbox };
-        };
-        let requested = if *method == Method::HEAD { &Method::GET } else { method };
-        let matched = match resource.endpoints.iter().find(|endpoint| endpoint.method == *requested) {
-            Some(endpoint) => Matched::Endpoint(endpoint),
-            None => Matched::OtherMethod(resource),
-        };
-        Found { matched, sandbox }
+        let resource = self.resources.get(*found.value);
+        Found { matched: resource.map_or(Matched::Nothing, Matched::OtherMethod), sandbox }
+    }
+
+    /// The method and the rule of each endpoint, for tests of all doors.
+    pub fn rules(&self) -> impl Iterator<Item = (&Method, Rule)> {
+        self.endpoints.iter().map(|endpoint| (&endpoint.method, endpoint.rule()))
+    }
+}
+
+impl<S> Endpoint<S> {
+    fn rule(&self) -> Rule {
+        Rule { route: self.path, access: self.access }
     }
 }
 
@@ -98,32 +122,32 @@ fn sandbox_of_unknown(path: &str) -> Option<Cow<'_, str>> {
     reader::path_segment(rest.split('/').next()?)
 }
 
-impl<S> Resource<S> {
-    fn of(endpoint: Endpoint<S>) -> Self {
-        Self { path: endpoint.path, endpoints: vec![endpoint], allow: HeaderValue::from_static("") }
+impl Resource {
+    fn of<S>(endpoint: &Endpoint<S>) -> Self {
+        Self {
+            path: endpoint.path,
+            methods: vec![endpoint.method.clone()],
+            is_open: endpoint.access == Access::Open,
+            allow: HeaderValue::from_static(""),
+        }
     }
 
-    fn add(&mut self, endpoint: Endpoint<S>) -> Result<(), Conflict> {
-        let path = self.path;
-        if self.endpoints.iter().any(|other| other.method == endpoint.method) {
-            return Err(Conflict::Twice { method: endpoint.method, path });
+    fn add<S>(&mut self, endpoint: &Endpoint<S>) -> Result<(), Conflict> {
+        let (path, method) = (self.path, endpoint.method.clone());
+        if self.methods.contains(&method) {
+            return Err(Conflict::Twice { method, path });
         }
-        if self.is_open() != (endpoint.access == Access::Open) {
+        if self.is_open != (endpoint.access == Access::Open) {
             return Err(Conflict::Mixed { path });
         }
-        self.endpoints.push(endpoint);
+        self.methods.push(method);
         Ok(())
     }
 
-    fn is_open(&self) -> bool {
-        self.endpoints.iter().all(|endpoint| endpoint.access == Access::Open)
-    }
-
     /// The methods that the path takes. What answers `GET` answers `HEAD`.
-    fn methods(&self) -> Vec<&str> {
-        let with_head = |endpoint: &Endpoint<S>| endpoint.method == Method::GET;
-        let methods = self.endpoints.iter().map(|endpoint| (endpoint.method.as_str(), with_head(endpoint)));
-        methods.flat_map(|(method, head)| [Some(method), head.then_some("HEAD")]).flatten().collect()
+    fn allowed(&self) -> Vec<&str> {
+        let head = |method: &Method| (*method == Method::GET).then_some("HEAD");
+        self.methods.iter().flat_map(|method| [Some(method.as_str()), head(method)]).flatten().collect()
     }
 }
 
@@ -132,8 +156,8 @@ impl<S> Matched<'_, S> {
     /// endpoint there is no rule, and admission asks for a key.
     pub fn rule(&self) -> Option<Rule> {
         match self {
-            Self::Endpoint(endpoint) => Some(Rule { route: endpoint.path, access: endpoint.access }),
-            Self::OtherMethod(resource) if resource.is_open() => {
+            Self::Endpoint(endpoint) => Some(endpoint.rule()),
+            Self::OtherMethod(resource) if resource.is_open => {
                 Some(Rule { route: resource.path, access: Access::Open })
             }
             Self::OtherMethod(_) | Self::Nothing => None,

@@ -93,7 +93,7 @@ pub struct Timeout {
     pub memory: Option<bool>,
 }
 
-impl Call<'_> {
+impl Call {
     /// Reads a JSON body. An empty body is an empty object.
     pub(super) async fn read<T: DeserializeOwned>(&self, body: Body) -> Result<T, E2bError> {
         parse(&self.collect(body).await?)
@@ -101,11 +101,12 @@ impl Call<'_> {
 
     /// The bytes of a body, which count towards the account's memory for request bodies.
     pub(super) async fn collect(&self, mut body: Body) -> Result<Bytes, E2bError> {
-        let mut content = self.api.services.body_buffer(&self.caller.account, MAX_BYTES);
+        let memory = &self.api.service.gate.request_memory;
+        let mut content = memory.body(&self.caller.account, MAX_BYTES);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| E2bError::invalid("the body ended early"))?;
             let Ok(data) = frame.into_data() else { continue };
-            if content.received() + data.len() > MAX_BYTES {
+            if content.len() + data.len() > MAX_BYTES {
                 let message = format!("the body is larger than {MAX_BYTES} bytes");
                 return Err(E2bError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
             }

@@ -13,14 +13,18 @@ use super::{Call, limits, view};
 use crate::error::E2bError;
 use crate::options::E2bOptions;
 
-pub async fn kill(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
+pub async fn kill(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     call.find(id)?;
     call.sandbox(id).terminate("request").await.map_err(|error| call.failed(id, error))?;
     Ok(view::empty(StatusCode::NO_CONTENT))
 }
 
 /// A paused sandbox is a conflict, which their clients know.
-pub async fn pause(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+pub async fn pause(call: Call, body: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     call.find(id)?;
     let body: body::Pause = call.read(body).await?;
     match call.sandbox(id).pause_with(processes(body.memory)).await {
@@ -37,7 +41,9 @@ pub async fn pause(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respon
 }
 
 /// Resumes a paused sandbox, which then has the given time; a running one gets more time, never less.
-pub async fn connect(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+pub async fn connect(call: Call, body: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     let record = call.find(id)?;
     let body: Timeout = call.read(body).await?;
     let timeout_ms = body.timeout.map(limits::timeout_ms).transpose()?;
@@ -54,7 +60,9 @@ pub async fn connect(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Resp
 }
 
 /// The call of old clients: a running sandbox is a conflict.
-pub async fn resume(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+pub async fn resume(call: Call, body: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     let record = call.find(id)?;
     let timeout_ms = given_timeout(call, body).await?.unwrap_or_else(|| granted_ms(&record));
     if !wake(call, id, Processes::Kept).await? {
@@ -77,13 +85,13 @@ fn granted_ms(record: &SandboxRecord) -> u64 {
     E2bOptions::of(&record.config).map_or(record.config.timeout_ms, |own| own.timeout_ms)
 }
 
-async fn given_timeout(call: &Call<'_>, body: Body) -> Result<Option<u64>, E2bError> {
+async fn given_timeout(call: &Call, body: Body) -> Result<Option<u64>, E2bError> {
     let body: Timeout = call.read(body).await?;
     body.timeout.map(limits::timeout_ms).transpose()
 }
 
 /// Whether the sandbox was paused. It runs when this returns.
-async fn wake(call: &Call<'_>, id: &SandboxId, processes: Processes) -> Result<bool, E2bError> {
+async fn wake(call: &Call, id: &SandboxId, processes: Processes) -> Result<bool, E2bError> {
     match call.sandbox(id).resume_with(processes).await {
         Ok(_) => Ok(true),
         Err(EngineError::Sandbox(SandboxError::Refused(OperationRefusal::InvalidState {
@@ -95,7 +103,9 @@ async fn wake(call: &Call<'_>, id: &SandboxId, processes: Processes) -> Result<b
 }
 
 /// The timeout counts from now, and may be shorter than before.
-pub async fn timeout(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+pub async fn timeout(call: Call, body: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     call.find(id)?;
     let timeout = given_timeout(call, body).await?;
     let ms = timeout.ok_or_else(|| E2bError::invalid("timeout is missing"))?;
@@ -105,7 +115,9 @@ pub async fn timeout(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Resp
 }
 
 /// The call of old clients that only extends the time.
-pub async fn refresh(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+pub async fn refresh(call: Call, body: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     let record = call.find(id)?;
     let ms = given_timeout(call, body).await?.unwrap_or_else(|| granted_ms(&record));
     let change = TimeoutChange::Extend(ms);

@@ -1,22 +1,34 @@
 //! Creating a sandbox from a template.
 
-use api::{CreateBody, CreateResources, Integer, OnTimeout, ProcessesAtTimeout, SandboxConfig, SandboxId};
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::keyring::Caller;
+use api::{
+    CreateBody, CreateResources, ErrorCode, Integer, OnTimeout, ProcessesAtTimeout, SandboxConfig, SandboxId,
+};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
+use engine::Template;
 use rules::{IsolationRules, Scope, sandbox_config};
+use service::idempotency::RecordHeader;
+use service::images::{self, PullWait, find_image};
+use store::SandboxRecord;
 
 use super::body::{self, NewSandbox};
 use super::limits::{rules_for_templates, timeout_ms};
 use super::source::{self, Origin, Source};
-use super::{Call, network, view};
+use super::{Call, create_once, network, view};
 use crate::error::E2bError;
-use crate::services::{Caller, Creation, NewRecord};
 use crate::{E2bApi, E2bOptions};
 
 const DEFAULT_TIMEOUT_S: i64 = 300;
+/// A create waits this long for its image: some clients give up after 60 s, and do not repeat a create that got 503.
+const PULL_TIMEOUT: Duration = Duration::from_secs(50);
 
-pub async fn create(call: &Call<'_>, body: Body) -> Result<Response, E2bError> {
+pub async fn create(call: Call, body: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let Call { api, caller, headers, .. } = call;
     let content = call.collect(body).await?;
     let body: NewSandbox = body::parse_bounds(&content)?;
@@ -27,41 +39,54 @@ pub async fn create(call: &Call<'_>, body: Body) -> Result<Response, E2bError> {
         true => format!("POST /sandboxes with tokens of {}", caller.key_id),
         false => "POST /sandboxes".to_owned(),
     };
-    let (own, creator) = (E2bApi::clone(api), caller.clone());
-    let creation: Creation =
-        Box::new(move |record| Box::pin(create_sandbox(own, creator, (config, origin), record)));
-    api.services.create_once(caller, &endpoint, (headers, content), creation).await
+    let (own, creator) = (Arc::clone(api), caller.clone());
+    let creation = async move |header| create_sandbox(own, creator, (config, origin), header).await;
+    create_once::run(api, caller, &endpoint, (headers, content), creation).await
+}
+
+/// An image that the account may use, by name. Waits for a pull if this host does not have it.
+async fn image(api: &E2bApi, account: &str, name: &str) -> Result<Template, E2bError> {
+    let wait = PullWait::of_request(PULL_TIMEOUT);
+    let found = find_image(&api.service, account, name, wait).await;
+    found.map(|image| images::template(&image)).map_err(|error| {
+        let is_unknown = error.code == ErrorCode::InvalidConfig;
+        let shown = E2bError::from(error);
+        if !is_unknown {
+            return shown;
+        }
+        let message = format!("template {} not found: {}", rules::quoted(name), shown.message);
+        let E2bError { is_temporary, native, .. } = shown;
+        E2bError { is_temporary, native, ..E2bError::not_found(message) }
+    })
 }
 
 /// Creates a sandbox, and returns its view.
 async fn create_sandbox(
-    api: E2bApi,
+    api: Arc<E2bApi>,
     caller: Caller,
     (config, origin): (SandboxConfig, Origin),
-    new_record: Option<NewRecord>,
+    header: Option<RecordHeader>,
 ) -> Result<Vec<u8>, E2bError> {
     let image = match &origin {
-        Origin::Built(built) => {
-            api.builder.image(built).map_err(|error| api.services.builder_error(error))?
-        }
+        Origin::Built(built) => api.service.builder.image(built).map_err(E2bError::of_builder)?,
         Origin::Snapshot(snapshot) => {
-            let found = api.engine.snapshot_template(&caller.account, snapshot).await;
-            found.map_err(|error| api.services.error(error))?.0
+            let found = api.service.engine.snapshot_template(&caller.account, snapshot).await;
+            found.map_err(E2bError::of_engine)?.0
         }
-        Origin::Image => api.services.image(&caller.account, &config.image).await?,
+        Origin::Image => image(&api, &caller.account, &config.image).await?,
     };
-    let pending = new_record.map(|new_record| {
-        let (api, caller) = (api.clone(), caller.clone());
-        new_record(Box::new(move |record| {
+    let pending = header.map(|header| {
+        let (api, caller) = (Arc::clone(&api), caller.clone());
+        header.into_pending(move |record: &SandboxRecord| {
             (StatusCode::CREATED.as_u16(), view::sandbox(&api, &caller, record).to_string().into_bytes())
-        }))
+        })
     });
     let starts = match origin {
         Origin::Built(built) if image.processes_from.is_none() => Some(built),
         _ => None,
     };
-    let created = api.engine.create(&caller.account, config, image, pending).await;
-    let status = created.map_err(|error| api.services.error(error))?;
+    let created = api.service.engine.create(&caller.account, config, image, pending).await;
+    let status = created.map_err(E2bError::of_engine)?;
     if let Some(built) = starts {
         run_start(&api, &built, &status.record.id).await?;
     }
@@ -70,8 +95,10 @@ async fn create_sandbox(
 
 /// Runs the start command of a template, unless the sandbox has its processes. A sandbox whose command fails is not what was asked for.
 async fn run_start(api: &E2bApi, template: &builder::Template, id: &SandboxId) -> Result<(), E2bError> {
-    let Err(error) = api.builder.run_start(template, id).await else { return Ok(()) };
-    if let Err(error) = api.engine.sandbox(&template.account, id).terminate("start_command_failed").await {
+    let Err(error) = api.service.builder.run_start(template, id).await else { return Ok(()) };
+    if let Err(error) =
+        api.service.engine.sandbox(&template.account, id).terminate("start_command_failed").await
+    {
         tracing::warn!(%id, %error, "cannot end a sandbox whose start command failed");
     }
     Err(E2bError::new(StatusCode::BAD_GATEWAY, format!("the start command of the template failed: {error}")))

@@ -16,7 +16,9 @@ const MAX_COUNT: u32 = 20;
 
 /// All new sandboxes, or an error for all. They have the disk of the sandbox, and its processes if the isolation
 /// can copy them.
-pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+pub async fn fork(call: Call, body: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     call.find(id)?;
     let Fork { timeout, count } = call.read(body).await?;
     let timeout_ms = timeout.map(limits::timeout_ms).transpose()?;

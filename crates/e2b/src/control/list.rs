@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{SandboxId, SandboxState, Timestamp};
+use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use store::SandboxRecord;
@@ -52,9 +53,10 @@ impl Position {
 }
 
 /// A page of running and paused sandboxes.
-pub fn list(call: &Call<'_>) -> Result<Response, E2bError> {
+pub async fn list(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let filter = Filter::read(call.query.as_deref())?;
-    let (page, next) = filter.page(call.api.engine.records_of(&call.caller.account));
+    let (page, next) = filter.page(call.api.service.engine.records_of(&call.caller.account));
     let items: Vec<_> = page.iter().map(|record| view::listed(record)).collect();
     let mut response = view::json(StatusCode::OK, &items);
     if let Some(next) = next.and_then(|next| HeaderValue::try_from(next.cursor()).ok()) {
@@ -64,10 +66,11 @@ pub fn list(call: &Call<'_>) -> Result<Response, E2bError> {
 }
 
 /// All running sandboxes, for old clients.
-pub fn running(call: &Call<'_>) -> Result<Response, E2bError> {
+pub async fn running(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let filter = Filter::read(call.query.as_deref())?;
     let filter = Filter { states: vec![SandboxState::Running], limit: usize::MAX, after: None, ..filter };
-    let (page, _) = filter.page(call.api.engine.records_of(&call.caller.account));
+    let (page, _) = filter.page(call.api.service.engine.records_of(&call.caller.account));
     let items: Vec<_> = page.iter().map(|record| view::listed(record)).collect();
     Ok(view::json(StatusCode::OK, &items))
 }

@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 
 use api::{EventKind, SandboxId, Timestamp};
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
 use rules::TimeMs;
 use serde_json::{Value, json};
-use store::{Event, EventFilter, EventOrder, EventPage};
+use store::{Event, EventFilter, EventListing, EventOrder, EventPage};
 
 use super::{Call, query, view};
 use crate::error::E2bError;
@@ -80,14 +81,18 @@ struct Entry {
 }
 
 /// The log as entries.
-pub async fn entries(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
+pub async fn entries(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     let found = read(call, id, &Query::of_entries(call.query.as_deref())?).await?;
     let shown: Vec<Value> = found.iter().map(Entry::shown).collect();
     Ok(view::json(StatusCode::OK, &json!({ "logs": shown })))
 }
 
 /// The log with a line as JSON for each entry, for old clients.
-pub async fn lines(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
+pub async fn lines(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     let found = read(call, id, &Query::of_lines(call.query.as_deref())?).await?;
     let lines: Vec<Value> = found.iter().map(Entry::line).collect();
     let shown: Vec<Value> = found.iter().map(Entry::shown).collect();
@@ -95,8 +100,8 @@ pub async fn lines(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError
 }
 
 /// The entries of a sandbox of this API, or of one that has ended.
-async fn read(call: &Call<'_>, id: &SandboxId, query: &Query) -> Result<Vec<Entry>, E2bError> {
-    let record = call.api.engine.record(id);
+async fn read(call: &Call, id: &SandboxId, query: &Query) -> Result<Vec<Entry>, E2bError> {
+    let record = call.api.service.engine.record(id);
     let is_own = |account: &str| *account == *call.caller.account;
     if record.as_ref().is_some_and(|record| !is_own(&record.account) || !has_options(&record.config)) {
         return Err(E2bError::no_sandbox(&id.compact()));
@@ -106,7 +111,7 @@ async fn read(call: &Call<'_>, id: &SandboxId, query: &Query) -> Result<Vec<Entr
         let any =
             EventFilter { account: account.clone(), sandbox: Some(id.clone()), ..EventFilter::default() };
         let first = EventPage { limit: 1, ..EventPage::default() };
-        if call.api.services.events(&any, first).await?.items.is_empty() {
+        if events(call, &any, first).await?.items.is_empty() {
             return Err(E2bError::no_sandbox(&id.compact()));
         }
     }
@@ -114,7 +119,7 @@ async fn read(call: &Call<'_>, id: &SandboxId, query: &Query) -> Result<Vec<Entr
     let (mut found, mut after, mut before) = (Vec::new(), None, None);
     for _ in 0..MAX_PAGES {
         let page = EventPage { after, before, offset: 0, limit: LIMIT as u32, order: query.order };
-        let listing = call.api.services.events(&filter, page).await?;
+        let listing = events(call, &filter, page).await?;
         let last = listing.items.last().map(|event| event.sequence);
         let fits = listing.items.iter().map(Entry::of).filter(|entry| query.fits(entry));
         found.extend(fits.take(query.limit - found.len()));
@@ -127,6 +132,11 @@ async fn read(call: &Call<'_>, id: &SandboxId, query: &Query) -> Result<Vec<Entr
         }
     }
     Ok(found)
+}
+
+async fn events(call: &Call, filter: &EventFilter, page: EventPage) -> Result<EventListing, E2bError> {
+    let listed = call.api.service.store.list_events(filter, page).await;
+    listed.map_err(|error| E2bError::of_engine(error.into()))
 }
 
 impl Query {

@@ -1,6 +1,7 @@
 //! Resource usage of a sandbox in the form that their clients read.
 
 use api::{SandboxId, Timestamp};
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
 use rules::{SampleQuery, TimeMs};
@@ -15,7 +16,9 @@ const MB: u64 = 1 << 20;
 const MAX_SANDBOXES: usize = 100;
 
 /// The samples of a sandbox, oldest first.
-pub async fn metrics(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
+pub async fn metrics(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     call.find(id)?;
     let wanted = range(call.query.as_deref())?;
     let read = call.sandbox(id).resource_samples(wanted).await;
@@ -25,7 +28,8 @@ pub async fn metrics(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bErr
 }
 
 /// The newest sample of each of some sandboxes, by the ids of the sandboxes. Those without one are left out.
-pub async fn latest(call: &Call<'_>) -> Result<Response, E2bError> {
+pub async fn latest(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let mut found = Map::new();
     for id in wanted(call.query.as_deref())? {
         if call.find(&id).is_err() {

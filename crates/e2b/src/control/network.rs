@@ -18,7 +18,9 @@ const EVERYTHING: &str = "0.0.0.0/0";
 const MASK_BYTES: usize = 255;
 
 /// Replaces the policy of a sandbox.
-pub async fn replace(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+pub async fn replace(call: Call, body: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     call.find(id)?;
     let body = body::parse_network(&call.collect(body).await?)?;
     let change = network_change(policy(&body, body.allow_internet_access)?, &ConfigRules::default());

@@ -1,56 +1,11 @@
 //! The paths of the control plane. Both generations of paths lead to the same call.
 
+use admission::endpoint::{Endpoint, Matched, Table};
 use api::{SandboxId, TemplateId};
 use axum::http::{Method, StatusCode};
 
-use super::query::decoded;
+use crate::E2bApi;
 use crate::error::E2bError;
-
-/// A supported call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
-    Create,
-    List,
-    /// The list of old clients, without pages.
-    ListRunning,
-    /// The template that a name stands for.
-    Alias(String),
-    Get(SandboxId),
-    Kill(SandboxId),
-    Pause(SandboxId),
-    Connect(SandboxId),
-    Resume(SandboxId),
-    Timeout(SandboxId),
-    Refresh(SandboxId),
-    Network(SandboxId),
-    Metrics(SandboxId),
-    /// The newest metrics of several sandboxes.
-    LatestMetrics,
-    Logs(SandboxId),
-    /// The log of old clients, with a line as JSON for each entry.
-    LogLines(SandboxId),
-    Fork(SandboxId),
-    TakeSnapshot(SandboxId),
-    ListSnapshots,
-    /// Deletes a template or a snapshot, which their clients call a template too.
-    DeleteTemplate(String),
-    ListTemplates,
-    /// The list in pages.
-    PageTemplates,
-    GetTemplate(String),
-    /// Answers with the names of the template.
-    UpdateTemplate(String),
-    /// The call of old clients, without an answer.
-    UpdateTemplateSilently(String),
-    RequestBuild,
-    UploadLink(TemplateId, String),
-    /// A template, and one of its builds.
-    StartBuild(TemplateId, String),
-    BuildStatus(TemplateId, String),
-    AssignTags,
-    RemoveTags,
-    ListTags(String),
-}
 
 /// The first parts of the paths of their API.
 const ROOTS: [&str; 9] = [
@@ -79,73 +34,21 @@ fn split(path: &str) -> Vec<&str> {
     parts
 }
 
-/// Finds the call of a method and path.
-pub fn find(method: &Method, path: &str) -> Result<Route, E2bError> {
-    let parts = split(path);
-    let found = match parts.as_slice() {
-        ["templates", rest @ ..] => of_templates(method, path, rest)?,
-        ["snapshots"] if method == Method::GET => Some(Route::ListSnapshots),
-        ["sandboxes", rest @ ..] => of_sandboxes(method, path, rest)?,
+/// The declared call of a method and path. A path of a later generation without a call of its own has that of the first one.
+pub fn find<'a>(calls: &'a Table<E2bApi>, method: &Method, path: &str) -> Option<&'a Endpoint<E2bApi>> {
+    let at = |path: &str| match calls.find(method, path).matched {
+        Matched::Endpoint(endpoint) if endpoint.method == *method => Some(endpoint),
         _ => None,
     };
-    found.ok_or_else(|| refuse(method, path, &parts))
+    let path = path.trim_matches('/');
+    at(&format!("/{path}")).or_else(|| at(&format!("/{}", split(path).join("/"))))
 }
 
-/// Whether the path is of the second generation.
-fn is_v2(path: &str) -> bool {
-    path.starts_with("/v2/")
-}
-
-fn of_sandboxes(method: &Method, path: &str, parts: &[&str]) -> Result<Option<Route>, E2bError> {
-    let route = match (method.as_str(), parts) {
-        ("POST", []) => Route::Create,
-        ("GET", []) if is_v2(path) => Route::List,
-        ("GET", []) => Route::ListRunning,
-        ("GET", ["metrics"]) => Route::LatestMetrics,
-        ("GET", [id]) => Route::Get(parse_id(id)?),
-        ("DELETE", [id]) => Route::Kill(parse_id(id)?),
-        ("POST", [id, "pause"]) => Route::Pause(parse_id(id)?),
-        ("POST", [id, "connect"]) => Route::Connect(parse_id(id)?),
-        ("POST", [id, "resume"]) => Route::Resume(parse_id(id)?),
-        ("POST", [id, "timeout"]) => Route::Timeout(parse_id(id)?),
-        ("POST", [id, "refreshes"]) => Route::Refresh(parse_id(id)?),
-        ("PUT", [id, "network"]) => Route::Network(parse_id(id)?),
-        ("GET", [id, "metrics"]) => Route::Metrics(parse_id(id)?),
-        ("GET", [id, "logs"]) if is_v2(path) => Route::Logs(parse_id(id)?),
-        ("GET", [id, "logs"]) => Route::LogLines(parse_id(id)?),
-        ("POST", [id, "fork"]) => Route::Fork(parse_id(id)?),
-        ("POST", [id, "snapshots"]) => Route::TakeSnapshot(parse_id(id)?),
-        _ => return Ok(None),
-    };
-    Ok(Some(route))
-}
-
-fn of_templates(method: &Method, path: &str, parts: &[&str]) -> Result<Option<Route>, E2bError> {
-    let route = match (method.as_str(), parts) {
-        ("GET", []) if is_v2(path) => Route::PageTemplates,
-        ("GET", []) => Route::ListTemplates,
-        ("POST", []) if path.starts_with("/v3/") => Route::RequestBuild,
-        ("GET", ["aliases", name]) => Route::Alias(decoded(name)),
-        ("POST", ["tags"]) => Route::AssignTags,
-        ("DELETE", ["tags"]) => Route::RemoveTags,
-        ("GET", [name]) => Route::GetTemplate(decoded(name)),
-        ("DELETE", [name]) => Route::DeleteTemplate(decoded(name)),
-        ("PATCH", [name]) if is_v2(path) => Route::UpdateTemplate(decoded(name)),
-        ("PATCH", [name]) => Route::UpdateTemplateSilently(decoded(name)),
-        ("GET", [name, "tags"]) => Route::ListTags(decoded(name)),
-        ("GET", [id, "files", hash]) => Route::UploadLink(parse_template(id)?, decoded(hash)),
-        ("POST", [id, "builds", build]) if is_v2(path) => {
-            Route::StartBuild(parse_template(id)?, decoded(build))
-        }
-        ("GET", [id, "builds", build, "status"]) => Route::BuildStatus(parse_template(id)?, decoded(build)),
-        _ => return Ok(None),
-    };
-    Ok(Some(route))
-}
-
-fn refuse(method: &Method, path: &str, parts: &[&str]) -> E2bError {
+/// The response for a method and path without a call.
+pub fn refuse(method: &Method, path: &str) -> E2bError {
+    let parts = split(path);
     let call = format!("{method} {}", rules::quoted(path));
-    match parts {
+    match parts.as_slice() {
         ["sandboxes"]
         | ["snapshots"]
         | ["sandboxes", _]
@@ -170,7 +73,8 @@ pub fn parse_id(text: &str) -> Result<SandboxId, E2bError> {
     id.ok_or_else(|| E2bError::no_sandbox(text))
 }
 
-fn parse_template(text: &str) -> Result<TemplateId, E2bError> {
+/// The id of a template in a path.
+pub fn parse_template(text: &str) -> Result<TemplateId, E2bError> {
     text.parse().map_err(|_| E2bError::not_found(format!("template {} not found", rules::quoted(text))))
 }
 
@@ -184,47 +88,64 @@ pub fn upload(path: &str) -> Option<(TemplateId, String)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::calls;
     use super::*;
 
-    fn at(method: &str, path: &str) -> Result<Route, u16> {
-        find(&method.parse().unwrap(), path).map_err(|error| error.status.as_u16())
+    /// The template of the call, or the status without one.
+    fn at(method: &str, path: &str) -> Result<&'static str, u16> {
+        let (table, method) = (Table::new(calls()).unwrap(), method.parse().unwrap());
+        let found = find(&table, &method, path).map(|endpoint| endpoint.path);
+        found.ok_or_else(|| refuse(&method, path).status.as_u16())
     }
 
     #[test]
     fn both_generations_of_paths_are_known() {
-        let id: SandboxId = "sb_abcdefgh23".parse().unwrap();
-        assert_eq!(at("POST", "/sandboxes"), Ok(Route::Create));
-        assert_eq!(at("POST", "/v2/sandboxes"), Ok(Route::Create));
-        assert_eq!(at("GET", "/v2/sandboxes"), Ok(Route::List));
-        assert_eq!(at("GET", "/sandboxes"), Ok(Route::ListRunning));
-        for form in ["sbabcdefgh23", "sb_abcdefgh23", "sb-abcdefgh23"] {
-            assert_eq!(at("GET", &format!("/sandboxes/{form}")), Ok(Route::Get(id.clone())), "{form}");
+        for (method, path, template) in [
+            ("POST", "/sandboxes", "/sandboxes"),
+            ("POST", "/sandboxes/", "/sandboxes"),
+            ("POST", "/v2/sandboxes", "/sandboxes"),
+            ("GET", "/v2/sandboxes", "/v2/sandboxes"),
+            ("GET", "/sandboxes", "/sandboxes"),
+            ("GET", "/v3/sandboxes", "/sandboxes"),
+            ("GET", "/sandboxes/sbabcdefgh23", "/sandboxes/{id}"),
+            ("POST", "/v2/sandboxes/sbabcdefgh23/connect", "/sandboxes/{id}/connect"),
+            ("GET", "/sandboxes/metrics", "/sandboxes/metrics"),
+            ("DELETE", "/sandboxes/metrics", "/sandboxes/{id}"),
+            ("GET", "/sandboxes/sbabcdefgh23/logs", "/sandboxes/{id}/logs"),
+            ("GET", "/v2/sandboxes/sbabcdefgh23/logs", "/v2/sandboxes/{id}/logs"),
+            ("GET", "/templates", "/templates"),
+            ("GET", "/v2/templates", "/v2/templates"),
+            ("GET", "/templates/a%2Fb", "/templates/{template}"),
+            ("GET", "/templates/tags", "/templates/{template}"),
+            ("PATCH", "/templates/web", "/templates/{template}"),
+            ("PATCH", "/v2/templates/web", "/v2/templates/{template}"),
+            ("POST", "/v3/templates", "/v3/templates"),
+        ] {
+            assert_eq!(at(method, path), Ok(template), "{method} {path}");
         }
-        assert_eq!(at("POST", "/v2/sandboxes/sbabcdefgh23/connect"), Ok(Route::Connect(id.clone())));
-        assert_eq!(at("GET", "/sandboxes/metrics"), Ok(Route::LatestMetrics));
-        assert_eq!(at("GET", "/sandboxes/sbabcdefgh23/logs"), Ok(Route::LogLines(id.clone())));
-        assert_eq!(at("GET", "/v2/sandboxes/sbabcdefgh23/logs"), Ok(Route::Logs(id)));
-        assert_eq!(at("GET", "/templates"), Ok(Route::ListTemplates));
-        assert_eq!(at("GET", "/v2/templates"), Ok(Route::PageTemplates));
-        assert_eq!(at("GET", "/templates/a%2Fb"), Ok(Route::GetTemplate("a/b".to_owned())));
-        assert_eq!(at("PATCH", "/templates/web"), Ok(Route::UpdateTemplateSilently("web".to_owned())));
-        assert_eq!(at("PATCH", "/v2/templates/web"), Ok(Route::UpdateTemplate("web".to_owned())));
+    }
+
+    #[test]
+    fn ids_have_three_forms() {
+        let id: SandboxId = "sb_abcdefgh23".parse().unwrap();
+        for form in ["sbabcdefgh23", "sb_abcdefgh23", "sb-abcdefgh23"] {
+            assert_eq!(parse_id(form).ok(), Some(id.clone()), "{form}");
+        }
+        for text in ["nope", "..", "metrics", ""] {
+            assert_eq!(parse_id(text).err().map(|error| error.status.as_u16()), Some(404), "{text}");
+        }
+        assert_eq!(parse_template("nope").err().map(|error| error.status.as_u16()), Some(404));
     }
 
     #[test]
     fn other_calls_have_the_status_that_their_clients_expect() {
         for (method, path, status) in [
             ("GET", "/sandboxes/../etc", 404),
-            ("GET", "/sandboxes/nope", 404),
             ("PATCH", "/sandboxes", 405),
             ("GET", "/sandboxes/sbabcdefgh23/pause", 405),
-            ("POST", "/sandboxes/nope/fork", 404),
             ("POST", "/sandboxes/sbabcdefgh23/logs", 405),
-            ("GET", "/sandboxes/nope/logs", 404),
-            ("DELETE", "/sandboxes/metrics", 404),
             ("POST", "/v2/templates", 501),
             ("POST", "/templates/web/builds/1", 501),
-            ("GET", "/templates/nope/builds/1/status", 404),
             ("GET", "/volumes", 501),
             ("GET", "/", 404),
             ("GET", "/v2/", 404),

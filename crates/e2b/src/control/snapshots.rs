@@ -20,7 +20,9 @@ fn shown(record: &SnapshotRecord) -> Value {
     json!({ "snapshotID": record.id, "names": record.name.iter().collect::<Vec<_>>() })
 }
 
-pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Response, E2bError> {
+pub async fn take(call: Call, body: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let id = &call.sandbox_id()?;
     let record = call.find(id)?;
     let NewSnapshot { name, memory } = call.read(body).await?;
     let body = SnapshotBody { name, ..SnapshotBody::default() };
@@ -44,7 +46,8 @@ pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Re
 }
 
 /// A page of snapshots, newest first.
-pub fn list(call: &Call<'_>) -> Result<Response, E2bError> {
+pub async fn list(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let text = call.query.as_deref();
     let page = Page::read(text)?;
     let given = query::pairs(text);
@@ -54,20 +57,20 @@ pub fn list(call: &Call<'_>) -> Result<Response, E2bError> {
     let Ok(sandbox) = sandbox else { return Ok(view::json(StatusCode::OK, &json!([]))) };
     let (name, Page { limit, offset }) = (given("name").cloned(), page);
     let query = SnapshotQuery { sandbox, name, metadata: Default::default(), limit, offset };
-    let (found, total) = call.api.engine.list_snapshots(&call.caller.account, &query);
+    let (found, total) = call.api.service.engine.list_snapshots(&call.caller.account, &query);
     let items: Vec<Value> = found.iter().map(|record| shown(record)).collect();
     let mut response = view::json(StatusCode::OK, &items);
     page.mark_next(&mut response, items.len(), total);
     Ok(response)
 }
 
-pub async fn delete(call: &Call<'_>, name: &str) -> Result<Response, E2bError> {
+pub async fn delete(call: &Call, name: &str) -> Result<Response, E2bError> {
     let missing = || E2bError::not_found(format!("template {} not found", rules::quoted(name)));
     let id = named(call.api, &call.caller.account, name).ok_or_else(missing)?;
-    match call.api.engine.delete_snapshot(&call.caller.account, &id).await {
+    match call.api.service.engine.delete_snapshot(&call.caller.account, &id).await {
         Ok(_) => Ok(view::empty(StatusCode::NO_CONTENT)),
         Err(engine::EngineError::Snapshot(engine::SnapshotError::NotFound { .. })) => Err(missing()),
-        Err(error) => Err(call.api.services.error(error)),
+        Err(error) => Err(E2bError::of_engine(error)),
     }
 }
 
@@ -83,6 +86,6 @@ pub fn named(api: &E2bApi, account: &str, text: &str) -> Option<SnapshotId> {
         limit: 1,
         offset: 0,
     };
-    let (newest, _) = api.engine.list_snapshots(account, &query);
+    let (newest, _) = api.service.engine.list_snapshots(account, &query);
     newest.first().map(|record| record.id.clone())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::{Isolation, Resources, SnapshotId, TemplateId};
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
 use builder::DEFAULT_TAG;
@@ -55,7 +56,7 @@ pub fn named(api: &E2bApi, account: &str, text: &str) -> Named {
             Named::Operator(template.clone())
         }
         (Some(_), Some(tag)) => Named::Account(Reference::NoTag(MissingTag::new(name, tag))),
-        _ => Named::Account(reference::resolve(&api.builder.list(account), text)),
+        _ => Named::Account(reference::resolve(&api.service.builder.list(account), text)),
     }
 }
 
@@ -66,11 +67,13 @@ async fn snapshot_of(
     text: &str,
 ) -> Result<Option<Arc<SnapshotRecord>>, E2bError> {
     let Some(id) = snapshots::named(api, account, text) else { return Ok(None) };
-    api.engine.snapshot(account, &id).await.map(Some).map_err(|_| missing(text))
+    api.service.engine.snapshot(account, &id).await.map(Some).map_err(|_| missing(text))
 }
 
 /// The id of the template or of the snapshot that a name stands for.
-pub async fn alias(call: &Call<'_>, text: &str) -> Result<Response, E2bError> {
+pub async fn alias(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let text = &call.text("alias");
     let (api, account) = (call.api, &*call.caller.account);
     let (id, is_public) = match named(api, account, text) {
         Named::Operator(_) => (reference::split(text).0.to_owned(), true),
@@ -94,7 +97,7 @@ pub async fn alias(call: &Call<'_>, text: &str) -> Result<Response, E2bError> {
 
 /// The version with an id, or the newest one with a name. It may not be ready.
 fn any_version(api: &E2bApi, account: &str, text: &str) -> Option<Arc<builder::Template>> {
-    let versions = reference::versions(&api.builder.list(account), text);
+    let versions = reference::versions(&api.service.builder.list(account), text);
     versions.iter().find(|version| version.id.as_str() == text).or(versions.first()).cloned()
 }
 
@@ -113,7 +116,7 @@ pub async fn find(api: &E2bApi, account: &str, text: &str) -> Result<Source, E2b
     }
     match refused {
         // Images have names with colons too.
-        Some(error) if !api.services.is_catalogue_image(text) => Err(error),
+        Some(error) if !api.service.images.is_in_catalogue(text) => Err(error),
         _ => Ok(of_image(Template { image: text.to_owned(), cpu: None, memory_mb: None, disk_mb: None })),
     }
 }
@@ -126,7 +129,7 @@ fn of_image(template: Template) -> Source {
 fn of_operator(api: &E2bApi, account: &str, template: Template) -> Source {
     let own = || match api.settings.templates.contains_key(&template.image) {
         true => Reference::Unknown,
-        false => reference::resolve(&api.builder.list(account), &template.image),
+        false => reference::resolve(&api.service.builder.list(account), &template.image),
     };
     match (template.image.parse::<SnapshotId>(), own()) {
         (Ok(snapshot), _) => Source { origin: Origin::Snapshot(snapshot), ..of_image(template) },
@@ -139,8 +142,8 @@ fn of_operator(api: &E2bApi, account: &str, template: Template) -> Source {
 }
 
 fn of_version(api: &E2bApi, text: &str, version: Arc<builder::Template>) -> Result<Source, E2bError> {
-    let minimum = api.builder.minimum(&version);
-    let (resources, floor) = minimum.map_err(|error| api.services.builder_error(error))?;
+    let minimum = api.service.builder.minimum(&version);
+    let (resources, floor) = minimum.map_err(E2bError::of_builder)?;
     let defaults = RunDefaults::of_template(&version);
     let template = with(text.to_owned(), resources);
     Ok(Source { origin: Origin::Built(version), template, floor, defaults })
@@ -148,7 +151,7 @@ fn of_version(api: &E2bApi, text: &str, version: Arc<builder::Template>) -> Resu
 
 fn of_snapshot(api: &E2bApi, account: &str, text: &str, snapshot: &SnapshotRecord) -> Source {
     let rules = IsolationRules::new(&api.settings.isolation, account);
-    let floor = rules.above(snapshot.isolation, &api.engine.images_below(snapshot)).minimum(text);
+    let floor = rules.above(snapshot.isolation, &api.service.engine.images_below(snapshot)).minimum(text);
     Source {
         origin: Origin::Snapshot(snapshot.id.clone()),
         template: with(snapshot.id.to_string(), snapshot.resources),

@@ -23,6 +23,7 @@ use rand::Rng;
 use rules::{IsolationRules, sandbox_config, template_name};
 use serde::Deserialize;
 use serde_json::json;
+use service::bases::bases;
 
 use super::limits::rules_for_templates;
 use super::reference::{self, Reference, build_id};
@@ -37,7 +38,7 @@ pub use pending::PendingBuilds;
 pub use status::status;
 pub use tags::{assign as assign_tags, list as list_tags, remove as remove_tags};
 pub use update::{update, update_silently};
-pub use upload::{is_upload, upload, upload_link};
+pub use upload::{link_holder, upload, upload_link};
 
 use pending::RequestedBuild;
 use recipe::Step;
@@ -107,7 +108,8 @@ fn is_build_id(text: &str) -> bool {
 }
 
 /// Requests a build.
-pub async fn request(call: &Call<'_>, content: Body) -> Result<Response, E2bError> {
+pub async fn request(call: Call, content: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let requested: Requested = call.read(content).await?;
     let given = requested.name.or(requested.alias).ok_or_else(|| E2bError::invalid("name is missing"))?;
     let (name, own_tag) = match given.split_once(':') {
@@ -134,12 +136,9 @@ pub async fn request(call: &Call<'_>, content: Body) -> Result<Response, E2bErro
 
 /// Starts a requested build. It replaces builds in progress of the same name and tag; if one of them does the same, the request is a
 /// conflict, and over.
-pub async fn start(
-    call: &Call<'_>,
-    id: &TemplateId,
-    wanted: &str,
-    content: Body,
-) -> Result<Response, E2bError> {
+pub async fn start(call: Call, content: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let (id, wanted) = (&call.template_id()?, &call.text("build"));
     let started: Started = call.read(content).await?;
     let account = &*call.caller.account;
     let build = call.api.pending.find(account, id).ok_or_else(|| missing(id.as_str()))?;
@@ -165,7 +164,7 @@ pub async fn start(
         context: merged(call, &steps, build.files.clone()).await?,
         others: OtherBuilds::Replaced,
     };
-    match call.api.builder.create(account, new, &call.api.services.bases(), None).await {
+    match call.api.service.builder.create(account, new, &bases(&call.api.service), None).await {
         Ok(_) => {
             call.api.pending.remove(id);
             // Their JavaScript package parses the body.
@@ -175,7 +174,7 @@ pub async fn start(
             call.api.pending.remove(id);
             Err(in_progress(&build, &other))
         }
-        Err(error) => Err(call.api.services.builder_error(error)),
+        Err(error) => Err(E2bError::of_builder(error)),
     }
 }
 
@@ -187,7 +186,7 @@ fn in_progress(build: &RequestedBuild, other: &TemplateId) -> E2bError {
 
 /// The files of all steps as one context, each archive in a directory that is named by its hash.
 async fn merged(
-    call: &Call<'_>,
+    call: &Call,
     steps: &[Step],
     files: std::collections::BTreeMap<String, StoredContext>,
 ) -> Result<Option<StoredContext>, E2bError> {
@@ -203,14 +202,14 @@ async fn merged(
     if files.is_empty() {
         return Ok(None);
     }
-    let merged = call.api.builder.merge_contexts(&call.caller.account, files).await;
-    merged.map(Some).map_err(|error| call.api.services.builder_error(error))
+    let merged = call.api.service.builder.merge_contexts(&call.caller.account, files).await;
+    merged.map(Some).map_err(E2bError::of_builder)
 }
 
 /// What a build begins with, by a name for `FROM`. The base images of their clients are the template `base`. Steps above a template begin
 /// with its last user and directory.
 fn base(
-    call: &Call<'_>,
+    call: &Call,
     image: Option<String>,
     template: Option<String>,
 ) -> Result<(String, RunDefaults), E2bError> {
@@ -227,7 +226,7 @@ fn base(
             Named::Account(Reference::Version(version)) => {
                 Ok((version.id.to_string(), RunDefaults::of_template(&version)))
             }
-            Named::Account(Reference::NoTag(tag)) if !api.services.is_catalogue_image(&text) => {
+            Named::Account(Reference::NoTag(tag)) if !api.service.images.is_in_catalogue(&text) => {
                 Err(tag.into_error())
             }
             Named::Account(_) => of_image(text),
@@ -237,7 +236,7 @@ fn base(
 }
 
 /// The configuration of the sandboxes of the steps.
-fn config(call: &Call<'_>, build: &RequestedBuild) -> Result<api::SandboxConfig, E2bError> {
+fn config(call: &Call, build: &RequestedBuild) -> Result<api::SandboxConfig, E2bError> {
     let isolation = IsolationRules::new(&call.api.settings.isolation, &call.caller.account);
     let resources = CreateResources {
         cpu: build.cpu.map(Into::into),
@@ -270,17 +269,19 @@ fn start_of(command: &str, ready: Option<&str>) -> StartCommand {
 }
 
 /// Deletes all versions of a template, which the id of each of them names, or else a snapshot.
-pub async fn delete(call: &Call<'_>, text: &str) -> Result<Response, E2bError> {
+pub async fn delete(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let text = &call.text("template");
     let account = &*call.caller.account;
-    let versions = reference::versions(&call.api.builder.list(account), text);
+    let versions = reference::versions(&call.api.service.builder.list(account), text);
     if versions.is_empty() {
         return snapshots::delete(call, text).await;
     }
     for version in versions {
-        match call.api.builder.delete(account, &version.id).await {
+        match call.api.service.builder.delete(account, &version.id).await {
             // Another request has deleted it.
             Ok(_) | Err(BuilderError::NotFound { .. }) => {}
-            Err(error) => return Err(call.api.services.builder_error(error)),
+            Err(error) => return Err(E2bError::of_builder(error)),
         }
     }
     Ok(view::empty(StatusCode::NO_CONTENT))

@@ -1,5 +1,6 @@
 //! Response bodies of the control plane.
 
+use admission::keyring::Caller;
 use api::{OnTimeout, SandboxState, Timestamp};
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
@@ -10,7 +11,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use store::SandboxRecord;
 
-use crate::services::Caller;
 use crate::{E2bApi, E2bOptions, ENVD_VERSION};
 
 /// Required by their clients, and without a meaning here.

@@ -1,17 +1,20 @@
 //! A call of the Connect protocol after authentication, and the response of streams.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 
-use super::auth::Grant;
-use super::connect::{CallOptions, Code, RpcError, end_of_stream};
+use super::auth::{self, Grant};
+use super::connect::{CallKind, CallOptions, Code, RpcError, call_options, end_of_stream};
 use super::failure::{Failure, STREAM_TYPE};
+use super::filesystem::Watchers;
+use super::session::Session;
 use super::target::Target;
 
 /// A call.
@@ -23,6 +26,18 @@ pub struct Call {
     pub body: Body,
     /// Why the caller may do this.
     pub grant: Grant,
+    pub watchers: Arc<Watchers>,
+}
+
+impl Call {
+    /// Reads the headers.
+    pub fn open(session: &Session, kind: CallKind, headers: &HeaderMap, body: Body) -> Result<Self, Failure> {
+        let target = session.target.clone();
+        let user = auth::user(headers, target.defaults.user())?;
+        let options = call_options(headers, kind)?;
+        let (grant, watchers) = (session.right.grant(), Arc::clone(&session.watchers));
+        Ok(Self { target, user, options, body, grant, watchers })
+    }
 }
 
 const REVOKED: &str = "the API key of the access token was revoked or has expired";

@@ -1,5 +1,10 @@
 //! Why a request to a sandbox failed, and the responses for it: as a Connect error, or with the JSON body of `/files`.
 
+use std::sync::Arc;
+
+use admission::error::ApiError;
+use admission::record::ErrorSummary;
+use api::ErrorCode;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -28,6 +33,28 @@ pub enum Failure {
     /// The sandbox is paused or terminated.
     #[error("the sandbox is not running")]
     NotRunning,
+    /// The service itself failed. The cause is in the log.
+    #[error("internal error of the service")]
+    Unexpected,
+}
+
+/// What the client of a request understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Rpc(CallKind),
+    /// The bodies of `/files`.
+    Http,
+}
+
+/// What admission or the memory of the account refuses.
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        if error.code != ErrorCode::InternalError {
+            return RpcError::refused(error).into();
+        }
+        tracing::error!(cause = error.cause_text(), "a request to a sandbox failed");
+        Self::Unexpected
+    }
 }
 
 impl Failure {
@@ -59,7 +86,7 @@ impl Failure {
             EngineError::Agent(AgentError::TooOld) => Code::FailedPrecondition,
             _ => {
                 tracing::error!(%error, "a request to a sandbox failed");
-                return Self::new(Code::Internal, "internal error of the service");
+                return Self::Unexpected;
             }
         };
         match error {
@@ -89,6 +116,7 @@ impl Failure {
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Rpc(error) => Some(error.code),
+            Self::Unexpected => Some(Code::Internal),
             Self::NoSpace(_) | Self::NotRunning => None,
         }
     }
@@ -104,12 +132,26 @@ impl Failure {
         match self {
             Self::Rpc(error) => Some(error.clone()),
             Self::NoSpace(message) => Some(RpcError::new(Code::ResourceExhausted, message)),
+            Self::Unexpected => Some(RpcError::new(Code::Internal, self.to_string())),
             Self::NotRunning => None,
         }
     }
 
+    /// The response in the form that the client understands, marked for the log if the service itself failed.
+    pub fn response(&self, form: Form, sandbox_id: &str) -> Response {
+        let mut response = match form {
+            Form::Rpc(kind) => self.rpc_response(kind, sandbox_id),
+            Form::Http => self.http_response(sandbox_id),
+        };
+        if *self == Self::Unexpected {
+            let summary = ErrorSummary { code: ErrorCode::InternalError, cause: None };
+            response.extensions_mut().insert(Arc::new(summary));
+        }
+        response
+    }
+
     /// The response of a call. Clients ignore the body of a stream whose status is not 200.
-    pub fn rpc_response(&self, kind: CallKind, sandbox_id: &str) -> Response {
+    fn rpc_response(&self, kind: CallKind, sandbox_id: &str) -> Response {
         let Some(error) = self.to_rpc() else { return not_running(sandbox_id) };
         match kind {
             CallKind::Unary => {
@@ -123,11 +165,12 @@ impl Failure {
     }
 
     /// The response of `/files`.
-    pub fn http_response(&self, sandbox_id: &str) -> Response {
+    fn http_response(&self, sandbox_id: &str) -> Response {
         match self {
             Self::Rpc(error) => waiting(http_error(error.code.status(), &error.message), error.retry_after_s),
             Self::NoSpace(message) => http_error(StatusCode::INSUFFICIENT_STORAGE, message),
             Self::NotRunning => not_running(sandbox_id),
+            Self::Unexpected => http_error(StatusCode::INTERNAL_SERVER_ERROR, &self.to_string()),
         }
     }
 }
@@ -169,8 +212,9 @@ pub fn not_running(sandbox_id: &str) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use admission::error::{Condition, RefusalCode};
+
     use super::*;
-    use crate::error::E2bError;
 
     fn wait(response: &Response) -> Option<&str> {
         response.headers().get(header::RETRY_AFTER)?.to_str().ok()
@@ -178,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_when_to_try_again() {
-        let limit = E2bError::new(StatusCode::TOO_MANY_REQUESTS, "10 a minute").retry_after(41);
+        let limit = ApiError::refused(RefusalCode::RateLimited, "10 a minute", Condition::HostResources, 41);
         let refused = Failure::from(RpcError::refused(limit));
         let (call, file) = (refused.rpc_response(CallKind::Unary, "sb"), refused.http_response("sb"));
         assert_eq!((call.status().as_u16(), wait(&call), wait(&file)), (429, Some("41"), Some("41")));

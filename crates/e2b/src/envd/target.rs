@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
+use admission::keyring::Caller;
+use admission::output_memory::OutputReservation;
 use api::SandboxId;
 use axum::http::HeaderMap;
-use engine::{Engine, EngineError, SandboxError, SandboxHandle};
+use engine::{EngineError, SandboxError, SandboxHandle};
 use rules::Scope;
+use service::Service;
 
 use super::auth::{Grant, SentToken, TokenCheck, sent_token};
-use super::connect::{Buffers, RpcError};
-use super::failure::Failure;
+use super::connect::Buffers;
 use crate::run_defaults::RunDefaults;
-use crate::services::{Caller, HostServices, Permit, ResponseMemory};
 use crate::tokens::{self, Tokens};
 
 /// A sandbox of an account, as the router of host names found it.
 #[derive(Clone)]
 pub struct Target {
-    pub engine: Engine,
-    pub services: Arc<dyn HostServices>,
+    pub service: Arc<Service>,
     pub account: Arc<str>,
     pub id: SandboxId,
     /// The id as clients know it.
@@ -31,7 +31,7 @@ pub struct Target {
 
 impl Target {
     pub fn sandbox(&self) -> SandboxHandle<'_> {
-        self.engine.sandbox(&self.account, &self.id)
+        self.service.engine.sandbox(&self.account, &self.id)
     }
 
     /// Checks the access token of a request.
@@ -64,32 +64,19 @@ impl Target {
 
     /// The valid keys whose holders get access tokens.
     fn keys(&self) -> Vec<Caller> {
-        let mut keys = self.services.keys(&self.account);
+        let mut keys = self.service.gate.keyring.of_account(&self.account);
         keys.retain(|key| key.scopes.allows(Scope::Execute));
         keys
     }
 
-    /// Counts the start of a process against the execution limit of the sandbox.
-    pub fn count_execution(&self, grant: &Grant) -> Result<(), Failure> {
-        let counted = self.services.count_execution(&self.account, grant.key_id(), &self.id);
-        Ok(counted.map_err(RpcError::refused)?)
-    }
-
-    /// Takes a place among the requests in flight of the sandbox's account, for an authorized request.
-    pub fn enter(&self, headers: &HeaderMap) -> Result<Permit, Failure> {
-        let entered = self.services.enter(&self.account, headers);
-        Ok(entered.map_err(RpcError::refused)?)
-    }
-
     /// The memory for messages of requests.
     pub fn buffers(&self) -> Buffers {
-        let (services, account) = (Arc::clone(&self.services), Arc::clone(&self.account));
-        Buffers::new(move |max_bytes| services.body_buffer(&account, max_bytes))
+        Buffers::new(&self.service.gate.request_memory, &self.account)
     }
 
     /// The memory for a response that is collected.
-    pub fn response_memory(&self) -> Box<dyn ResponseMemory> {
-        self.services.response_memory(&self.account)
+    pub fn response_memory(&self) -> OutputReservation {
+        self.service.gate.output_memory.response(&self.account)
     }
 
     /// False if the sandbox was terminated.

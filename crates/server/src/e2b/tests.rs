@@ -2,8 +2,11 @@ mod bounds;
 mod logs;
 mod templates;
 
+use std::time::Duration;
+
 use admission::captured_log::CapturedLog;
 use axum::body::Body;
+use axum::http::Method;
 use engine::Clock;
 use http_body_util::BodyExt;
 use listen::Application;
@@ -80,7 +83,7 @@ impl Fixture {
             max_output_bytes: 1 << 20,
         };
         let harness = Harness::with(settings, change).await.unwrap();
-        let e2b = Some(Arc::new(E2b::new(&Config::default(), &harness.service, &[7; 32])));
+        let e2b = Some(Arc::new(E2b::new(&Config::default(), &harness.service, &[7; 32]).unwrap()));
         let relay = Relay { api: harness.guarded.clone(), e2b };
         Self { harness, relay }
     }

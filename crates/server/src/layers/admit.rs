@@ -51,8 +51,8 @@ pub async fn admit(
     // A request without an endpoint gets 404 or 405, but only with a valid key. It counts as a read or a write by its method.
     let (scope, charge) = match rule.map(|rule| rule.access) {
         Some(Access::Open) => return uncounted(None),
-        Some(Access::Key { scope, charge }) => (Some(scope), charge),
-        None => (None, Charge::without_endpoint(method.as_str())),
+        Some(access) => (access.scope(), access.charge()),
+        None => (None, Some(Charge::without_endpoint(method.as_str()))),
     };
     let caller = match authenticate(service, headers).await {
         Ok(caller) => caller,

@@ -6,13 +6,13 @@ use api::SandboxId;
 use axum::extract::Request;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use e2b::E2bOptions;
+use e2b::{E2bError, E2bOptions};
 use service::Service;
 
 use super::heads::Forwarded;
 use super::requester::Requester;
 use super::{access, forward, malformed};
-use crate::e2b::{E2b, gone, of_native, port_closed, port_forbidden};
+use crate::e2b::{E2b, gone, port_closed, port_forbidden};
 
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 
@@ -71,6 +71,6 @@ fn refuse(error: &ApiError, id: &SandboxId, port: u16) -> Response {
     match (error.code, error.status()) {
         (NotFound | PortNotFound | InvalidState, _) => gone(id),
         (PortUnreachable, StatusCode::BAD_GATEWAY) => port_closed(id, port),
-        _ => of_native(error).into_response(),
+        _ => E2bError::from(error.clone()).into_response(),
     }
 }

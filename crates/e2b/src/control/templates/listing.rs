@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Timestamp;
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
 use builder::Template;
@@ -23,13 +24,15 @@ use crate::error::E2bError;
 type Versions = Vec<Arc<Template>>;
 
 /// All templates of the account, the oldest first.
-pub fn list(call: &Call<'_>) -> Result<Response, E2bError> {
+pub async fn list(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let shown: Vec<Value> = all(call).iter().map(|versions| listed(versions)).collect();
     Ok(view::json(StatusCode::OK, &shown))
 }
 
 /// A page of templates, the newest first.
-pub fn list_page(call: &Call<'_>) -> Result<Response, E2bError> {
+pub async fn list_page(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let page = Page::read(call.query.as_deref())?;
     let mut all = all(call);
     all.reverse();
@@ -40,9 +43,11 @@ pub fn list_page(call: &Call<'_>) -> Result<Response, E2bError> {
 }
 
 /// A template with a page of its builds, the newest first.
-pub fn get(call: &Call<'_>, text: &str) -> Result<Response, E2bError> {
+pub async fn get(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let text = &call.text("template");
     let page = Page::read(call.query.as_deref())?;
-    let own = call.api.builder.list(&call.caller.account);
+    let own = call.api.service.builder.list(&call.caller.account);
     let versions = reference::versions(&own, text);
     let mut shown = common(&versions).ok_or_else(|| missing(text))?;
     let builds: Vec<Value> = page.of(&versions).iter().map(|version| build(version)).collect();
@@ -54,9 +59,9 @@ pub fn get(call: &Call<'_>, text: &str) -> Result<Response, E2bError> {
 }
 
 /// The templates of an account, in the order of their first builds.
-fn all(call: &Call<'_>) -> Vec<Versions> {
+fn all(call: &Call) -> Vec<Versions> {
     let mut of_names: BTreeMap<String, Versions> = BTreeMap::new();
-    for version in call.api.builder.list(&call.caller.account) {
+    for version in call.api.service.builder.list(&call.caller.account) {
         of_names.entry(version.name.clone()).or_default().push(version);
     }
     let mut all: Vec<Versions> = of_names.into_values().collect();

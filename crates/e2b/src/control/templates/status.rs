@@ -1,6 +1,7 @@
 //! The state of a build and its log, as their clients poll it.
 
 use api::{BuildEvent, BuildStep, TemplateId, TemplateState, Timestamp};
+use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
 use builder::LogEvent;
@@ -15,11 +16,13 @@ use crate::error::E2bError;
 const MAX_ENTRIES: usize = 100;
 
 /// The state of a build of a template. Any id of the template names it.
-pub async fn status(call: &Call<'_>, id: &TemplateId, wanted: &str) -> Result<Response, E2bError> {
+pub async fn status(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let (id, wanted) = (&call.template_id()?, &call.text("build"));
     let given = query::pairs(call.query.as_deref());
     let offset = given.get("logsOffset").and_then(|offset| offset.parse().ok()).unwrap_or(0);
     let account = &*call.caller.account;
-    let own = call.api.builder.list(account);
+    let own = call.api.service.builder.list(account);
     let Some(template) = reference::of_build(&own, id, wanted) else {
         let is_known = !reference::versions(&own, id.as_str()).is_empty();
         let is_requested = call.api.pending.find(account, id).is_some();
@@ -29,7 +32,7 @@ pub async fn status(call: &Call<'_>, id: &TemplateId, wanted: &str) -> Result<Re
             false => Err(missing(id.as_str())),
         };
     };
-    if call.api.builder.polled(account, &template.id).is_err() {
+    if call.api.service.builder.polled(account, &template.id).is_err() {
         // Deleted a moment ago.
         return Err(no_build(wanted));
     }
@@ -72,9 +75,9 @@ fn shown(
 }
 
 /// Entries of the log from an offset on, without those that are still to come.
-async fn entries(call: &Call<'_>, id: &TemplateId, offset: usize) -> Result<Vec<Value>, E2bError> {
-    let reader = call.api.builder.log(&call.caller.account, id, 0);
-    let reader = reader.map_err(|error| call.api.services.builder_error(error))?;
+async fn entries(call: &Call, id: &TemplateId, offset: usize) -> Result<Vec<Value>, E2bError> {
+    let reader = call.api.service.builder.log(&call.caller.account, id, 0);
+    let reader = reader.map_err(E2bError::of_builder)?;
     let Some(mut reader) = reader else { return Ok(Vec::new()) };
     let (mut skipped, mut entries) = (0, Vec::new());
     while let Some(events) = reader.next_now().map_err(|_| E2bError::internal())? {

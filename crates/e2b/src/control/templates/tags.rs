@@ -26,40 +26,44 @@ struct Remove {
 }
 
 /// Assigns tags to the version that a tag names.
-pub async fn assign(call: &Call<'_>, content: Body) -> Result<Response, E2bError> {
+pub async fn assign(call: Call, content: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let Assign { target, tags } = call.read(content).await?;
     let tags = checked_tags(tags)?;
-    let template = match reference::resolve(&call.api.builder.list(&call.caller.account), &target) {
+    let template = match reference::resolve(&call.api.service.builder.list(&call.caller.account), &target) {
         Reference::Version(version) => version,
         Reference::NoTag(tag) => return Err(tag.into_error()),
         Reference::Unknown => return Err(missing(&target)),
     };
-    let changed = call.api.builder.add_tags(&template, &tags).await;
-    let changed = changed.map_err(|error| call.api.services.builder_error(error))?;
+    let changed = call.api.service.builder.add_tags(&template, &tags).await;
+    let changed = changed.map_err(E2bError::of_builder)?;
     let shown = json!({ "buildID": build_id(&changed.id), "tags": tags });
     Ok(view::json(StatusCode::CREATED, &shown))
 }
 
 /// A template always keeps the tag that its name stands for.
-pub async fn remove(call: &Call<'_>, content: Body) -> Result<Response, E2bError> {
+pub async fn remove(call: Call, content: Body) -> Result<Response, E2bError> {
+    let call = &call;
     let Remove { name, tags } = call.read(content).await?;
     let tags = checked_tags(tags)?;
     if tags.iter().any(|tag| tag == DEFAULT_TAG) {
         return Err(E2bError::invalid(format!("the tag '{DEFAULT_TAG}' cannot be removed")));
     }
     let account = &*call.caller.account;
-    let versions = reference::versions(&call.api.builder.list(account), &name);
+    let versions = reference::versions(&call.api.service.builder.list(account), &name);
     let name = versions.first().map(|version| version.name.clone()).ok_or_else(|| missing(&name))?;
-    let removed = call.api.builder.remove_tags(account, &name, &tags).await;
-    match removed.map_err(|error| call.api.services.builder_error(error))? {
+    let removed = call.api.service.builder.remove_tags(account, &name, &tags).await;
+    match removed.map_err(E2bError::of_builder)? {
         0 => Err(missing(&name)),
         _ => Ok(view::empty(StatusCode::NO_CONTENT)),
     }
 }
 
 /// The tags of a template, each with the newest build that has it.
-pub fn list(call: &Call<'_>, text: &str) -> Result<Response, E2bError> {
-    let own = call.api.builder.list(&call.caller.account);
+pub async fn list(call: Call, _: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let text = &call.text("template");
+    let own = call.api.service.builder.list(&call.caller.account);
     if reference::versions(&own, text).is_empty() {
         return Err(missing(text));
     }

@@ -16,20 +16,24 @@ struct Update {
 }
 
 /// Answers with the names of the template.
-pub async fn update(call: &Call<'_>, text: &str, content: Body) -> Result<Response, E2bError> {
+pub async fn update(call: Call, content: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let text = &call.text("template");
     let name = updated(call, text, content).await?;
     Ok(view::json(StatusCode::OK, &json!({ "names": [name] })))
 }
 
 /// As [`update`], for old clients, which read no answer.
-pub async fn update_silently(call: &Call<'_>, text: &str, content: Body) -> Result<Response, E2bError> {
+pub async fn update_silently(call: Call, content: Body) -> Result<Response, E2bError> {
+    let call = &call;
+    let text = &call.text("template");
     updated(call, text, content).await?;
     Ok(view::json(StatusCode::OK, &json!(null)))
 }
 
-async fn updated(call: &Call<'_>, text: &str, content: Body) -> Result<String, E2bError> {
+async fn updated(call: &Call, text: &str, content: Body) -> Result<String, E2bError> {
     let Update { public } = call.read(content).await?;
-    let own = call.api.builder.list(&call.caller.account);
+    let own = call.api.service.builder.list(&call.caller.account);
     let versions = reference::versions(&own, reference::split(text).0);
     let version = versions.first().ok_or_else(|| missing(text))?;
     match public {

@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 
-use crate::error::E2bError;
+use admission::error::ApiError;
 
 /// An error code of the Connect protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl RpcError {
     }
 
     /// The call reached a limit of the service.
-    pub fn refused(error: E2bError) -> Self {
+    pub fn refused(error: ApiError) -> Self {
         Self { retry_after_s: error.retry_after_s, ..Self::new(Code::ResourceExhausted, error.message) }
     }
 

@@ -1,10 +1,10 @@
 //! The envelopes of streams: one byte of flags, the length in four bytes (big endian), and a JSON document.
 
+use admission::memory::GrowingBody;
 use bytes::{Bytes, BytesMut};
 
 use super::buffers::{Buffers, append};
 use super::{Code, RpcError};
-use crate::services::BodyBuffer;
 
 const PREFIX: usize = 5;
 const COMPRESSED: u8 = 0b01;
@@ -31,7 +31,7 @@ pub struct EnvelopeReader {
 struct Partial {
     flags: u8,
     length: usize,
-    content: Box<dyn BodyBuffer>,
+    content: GrowingBody,
 }
 
 impl EnvelopeReader {
@@ -52,9 +52,9 @@ impl EnvelopeReader {
                 self.begin(prefix)?
             }
         };
-        let missing = partial.length - partial.content.received();
+        let missing = partial.length - partial.content.len();
         append(&mut partial.content, &input.split_to(missing.min(input.len()))).await?;
-        if partial.content.received() < partial.length {
+        if partial.content.len() < partial.length {
             self.partial = Some(partial);
             return Ok(None);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 
@@ -22,6 +22,28 @@ const MOST_TIMEOUT_DIGITS: usize = 10;
 pub enum CallKind {
     Unary,
     Stream,
+}
+
+impl CallKind {
+    /// The content type of requests.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Unary => "application/json",
+            Self::Stream => "application/connect+json",
+        }
+    }
+
+    /// By the declared content type of an endpoint. `None` if it is not one of the protocol.
+    pub fn of_media_type(declared: Option<&str>) -> Option<Self> {
+        [Self::Unary, Self::Stream].into_iter().find(|kind| declared == Some(kind.media_type()))
+    }
+
+    /// Whether a request is of this kind.
+    pub fn is_of(self, headers: &HeaderMap) -> bool {
+        let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        media_type.eq_ignore_ascii_case(self.media_type())
+    }
 }
 
 /// What the headers of a call ask for.
@@ -73,7 +95,7 @@ fn timeout(text: &str) -> Result<Duration, RpcError> {
 pub async fn unary_message(mut body: Body, buffers: &Buffers, max_bytes: usize) -> Result<Bytes, RpcError> {
     let mut message = buffers.message(max_bytes);
     while let Some(chunk) = next_chunk(&mut body).await? {
-        check_length(message.received() + chunk.len(), max_bytes)?;
+        check_length(message.len() + chunk.len(), max_bytes)?;
         append(&mut message, &chunk).await?;
     }
     Ok(message.done())

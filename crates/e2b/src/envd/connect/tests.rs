@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use allocation_counter::measure;
@@ -8,30 +9,9 @@ use futures_util::FutureExt as _;
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::E2bError;
-use crate::services::BodyBuffer;
-
-/// A buffer without a budget, which allocates as the service's does: never more than twice what has arrived.
-struct Plain(Vec<u8>);
-
-#[async_trait::async_trait]
-impl BodyBuffer for Plain {
-    fn received(&self) -> usize {
-        self.0.len()
-    }
-
-    async fn add(&mut self, data: &[u8]) -> Result<(), E2bError> {
-        self.0.extend_from_slice(data);
-        Ok(())
-    }
-
-    fn done(self: Box<Self>) -> Bytes {
-        self.0.into()
-    }
-}
 
 fn plain() -> Buffers {
-    Buffers::new(|_| Box::new(Plain(Vec::new())))
+    Buffers::new(&Arc::default(), &"one".into())
 }
 
 fn read_all(chunks: &[&[u8]]) -> Result<Vec<Envelope>, RpcError> {
@@ -51,7 +31,7 @@ fn read_each(chunks: &[&[u8]], mut take: impl FnMut(Envelope)) -> Result<(), Rpc
         }
         reader.finish()
     };
-    read.now_or_never().expect("a buffer without a budget does not wait")
+    read.now_or_never().expect("a budget for small messages does not wait")
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use std::io;
 
+use admission::output_memory::OutputReservation;
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
@@ -14,7 +15,6 @@ use futures_util::stream;
 use super::entry;
 use crate::envd::connect::{Code, RpcError};
 use crate::envd::failure::{Failure, JSON_TYPE};
-use crate::services::ResponseMemory;
 
 /// Size of the pieces of a long listing, and of the first one.
 const PIECE_BYTES: usize = 64 << 10;
@@ -26,7 +26,7 @@ const END: &[u8] = b"]}";
 
 /// A listing while it is written.
 pub struct Listing {
-    memory: Box<dyn ResponseMemory>,
+    memory: OutputReservation,
     pieces: Vec<Bytes>,
     /// The piece that is written.
     current: Vec<u8>,
@@ -38,7 +38,7 @@ pub struct Listing {
 
 impl Listing {
     /// An empty listing, which reserves nothing yet.
-    pub fn new(memory: Box<dyn ResponseMemory>) -> Self {
+    pub fn new(memory: OutputReservation) -> Self {
         let (pieces, current) = (Vec::new(), Vec::new());
         Self { memory, pieces, current, length: 0, reserved: 0, is_empty: true }
     }
@@ -94,9 +94,7 @@ impl Listing {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
+    use admission::output_memory::OutputMemory;
     use allocation_counter::measure;
     use engine::{FileInfo, FileKind};
     use futures_util::FutureExt as _;
@@ -104,34 +102,11 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::error::E2bError;
 
-    /// A budget of which all that is reserved is counted.
-    struct Budget {
-        most: usize,
-        reserved: Arc<AtomicUsize>,
-    }
-
-    #[async_trait::async_trait]
-    impl ResponseMemory for Budget {
-        async fn cover(&mut self, bytes: usize) -> Result<(), E2bError> {
-            if bytes > self.most {
-                return Err(E2bError::invalid("no memory"));
-            }
-            self.reserved.fetch_max(bytes, Ordering::SeqCst);
-            Ok(())
-        }
-    }
-
-    impl Drop for Budget {
-        fn drop(&mut self) {
-            self.reserved.store(0, Ordering::SeqCst);
-        }
-    }
-
-    fn listing(most: usize) -> (Listing, Arc<AtomicUsize>) {
-        let reserved = Arc::new(AtomicUsize::new(0));
-        (Listing::new(Box::new(Budget { most, reserved: Arc::clone(&reserved) })), reserved)
+    /// A listing in a budget of so many bytes.
+    fn listing(most: usize) -> (Listing, OutputMemory) {
+        let memory = OutputMemory::new(most, most, 0);
+        (Listing::new(memory.response(&"one".into())), memory)
     }
 
     fn measured(work: impl FnOnce()) -> usize {
@@ -158,18 +133,22 @@ mod tests {
         }
     }
 
+    async fn push_all(listing: &mut Listing, count: usize, name_bytes: usize) -> Result<(), Failure> {
+        for number in 0..count {
+            listing.push(&file(number, name_bytes)).await?;
+        }
+        Ok(())
+    }
+
     fn pushed(listing: &mut Listing, count: usize, name_bytes: usize) -> Result<(), Failure> {
-        (0..count).try_for_each(|number| {
-            let pushed = listing.push(&file(number, name_bytes)).now_or_never();
-            pushed.expect("a budget that does not wait")
-        })
+        push_all(listing, count, name_bytes).now_or_never().expect("a budget that does not wait")
     }
 
     #[test]
     fn a_long_listing_holds_no_more_than_its_text() {
-        let (mut listing, reserved) = listing(usize::MAX);
+        let (mut listing, reserved) = listing(1 << 30);
         let peak = measured(|| pushed(&mut listing, 99_014, 10).unwrap());
-        let (length, reserved) = (listing.length, reserved.load(Ordering::SeqCst));
+        let (length, reserved) = (listing.length, reserved.reserved_bytes());
         assert!(length > 18 << 20, "{length}");
         assert!(peak < length + length / 50 + 64 * 1024, "{peak} bytes for {length}");
         assert!(reserved + 64 * 1024 > peak, "{reserved} bytes reserved, {peak} used");
@@ -178,13 +157,13 @@ mod tests {
     #[tokio::test]
     async fn the_memory_is_held_until_the_last_byte_is_read() {
         for count in [0, 1, 3, 5000] {
-            let (mut listing, reserved) = listing(usize::MAX);
+            let (mut listing, reserved) = listing(1 << 30);
             pushed(&mut listing, count, 10).unwrap();
             let response = listing.into_response().await.unwrap();
-            assert_ne!(reserved.load(Ordering::SeqCst), 0);
+            assert_ne!(reserved.reserved_bytes(), 0);
             let length: usize = response.headers()["content-length"].to_str().unwrap().parse().unwrap();
             let text = response.into_body().collect().await.unwrap().to_bytes();
-            assert_eq!((reserved.load(Ordering::SeqCst), text.len()), (0, length));
+            assert_eq!((reserved.reserved_bytes(), text.len()), (0, length));
             let json: Value = serde_json::from_slice(&text).unwrap();
             let entries = json["entries"].as_array().unwrap();
             assert_eq!(entries.len(), count);
@@ -192,15 +171,15 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_listing_without_memory_or_too_long_is_refused() {
+    #[tokio::test(start_paused = true)]
+    async fn a_listing_without_memory_or_too_long_is_refused() {
         let code = |failure: Failure| failure.code();
         let (mut small, reserved) = listing(1 << 20);
-        assert_eq!(pushed(&mut small, 99_014, 10).map_err(code), Err(Some(Code::ResourceExhausted)));
-        assert!(reserved.load(Ordering::SeqCst) <= 1 << 20);
+        assert_eq!(push_all(&mut small, 99_014, 10).await.map_err(code), Err(Some(Code::ResourceExhausted)));
+        assert!(reserved.reserved_bytes() <= 1 << 20);
         drop(small);
-        assert_eq!(reserved.load(Ordering::SeqCst), 0);
-        let (mut long, _) = listing(usize::MAX);
+        assert_eq!(reserved.reserved_bytes(), 0);
+        let (mut long, _) = listing(1 << 30);
         let mut refused = Ok(());
         let peak = measured(|| refused = pushed(&mut long, 99_014, 4000).map_err(code));
         assert_eq!(refused, Err(Some(Code::ResourceExhausted)));

@@ -54,7 +54,7 @@ impl Watchers {
         let mut entries = self.lock();
         entries.retain(|(sandbox, _), watcher| {
             let is_idle = watcher.used().elapsed() > IDLE_TIMEOUT;
-            !is_idle && target.engine.record(sandbox).is_some()
+            !is_idle && target.service.engine.record(sandbox).is_some()
         });
         if entries.keys().filter(|(sandbox, _)| *sandbox == target.id).count() >= MAX_WATCHERS {
             let message = format!("the sandbox has {MAX_WATCHERS} watchers, the maximum; remove one");

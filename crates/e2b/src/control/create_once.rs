@@ -1,4 +1,4 @@
-//! Creates of the E2B-compatible API under the idempotency keys of the service.
+//! Creates under the idempotency keys of the service.
 
 use admission::error::ApiError;
 use admission::keyring::Caller;
@@ -6,27 +6,34 @@ use api::ErrorCode;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use e2b::{Creation, E2bError, NewRecord};
-
-use service::Service;
 use service::idempotency::{self, RecordHeader, ReplayableResponse};
 
-/// Runs the creation, or replays the response that its key has.
-pub async fn run(
-    service: &Service,
+use crate::E2bApi;
+use crate::error::E2bError;
+
+/// Runs the creation, or replays the response that its key has. Without a key there is nothing to record. `endpoint` is part of the
+/// scope of the key.
+pub async fn run<W>(
+    api: &E2bApi,
     caller: &Caller,
     endpoint: &str,
     (headers, body): (&HeaderMap, Bytes),
-    creation: Creation,
-) -> Result<Response, ApiError> {
+    creation: impl FnOnce(Option<RecordHeader>) -> W + Send + 'static,
+) -> Result<Response, E2bError>
+where
+    W: Future<Output = Result<Vec<u8>, E2bError>> + Send + 'static,
+{
     let key = idempotency::key_of(headers)?;
-    let work = async move |header: Option<RecordHeader>| {
-        let new_record =
-            header.map(|header| -> NewRecord { Box::new(move |respond| header.into_pending(respond)) });
-        let content = creation(new_record).await.map_err(native)?;
+    let work = async move |header| {
+        let content = creation(header).await.map_err(native)?;
         Ok(ReplayableResponse::committed(StatusCode::CREATED, content.into()))
     };
-    service.idempotency.run(caller, endpoint, key, body, work).await
+    let response = api.service.idempotency.run(caller, endpoint, key, body, work).await?;
+    // A repeated error is the native one.
+    match response.extensions().get::<ApiError>() {
+        Some(error) => Err(error.clone().into()),
+        None => Ok(response),
+    }
 }
 
 /// The error as the service records it. Only its status and its text are shown again.

@@ -1,0 +1,81 @@
+//! What the handlers of one request share: the sandbox, and why the request may use it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use admission::endpoint::{Door, Matched};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::Response;
+
+use super::FILES;
+use super::auth::{Grant, TokenCheck};
+use super::failure::{Failure, Form, http_error};
+use super::files;
+use super::filesystem::Watchers;
+use super::target::Target;
+
+/// An authorized request.
+pub struct Session {
+    pub target: Target,
+    pub right: Right,
+    pub watchers: Arc<Watchers>,
+}
+
+impl Door for Session {
+    /// The handlers give errors their form.
+    type Error = Infallible;
+}
+
+/// Why a request may use the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Right {
+    Granted(Grant),
+    /// The link of the request has a signature.
+    Signed,
+    /// Everybody may ask this.
+    Open,
+}
+
+impl Right {
+    /// The error is the response.
+    pub fn of(
+        target: &Target,
+        matched: &Matched<'_, Session>,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Self, Response> {
+        if let Matched::Endpoint(endpoint) = matched
+            && endpoint.access.scope().is_none()
+        {
+            return Ok(Self::Open);
+        }
+        if uri.path() == FILES {
+            let right = files::authorize(target, method, uri, headers);
+            return right.map_err(|error| Failure::from(error).response(Form::Http, &target.shown_id));
+        }
+        match target.check_token(headers) {
+            TokenCheck::Valid(grant) => Ok(Self::Granted(grant)),
+            TokenCheck::Wrong | TokenCheck::Missing => Err(http_error(
+                StatusCode::UNAUTHORIZED,
+                "the header X-Access-Token is missing or does not match",
+            )),
+        }
+    }
+
+    /// The key whose holder asks.
+    pub fn key_id(&self) -> Option<&str> {
+        match self {
+            Self::Granted(grant) => grant.key_id(),
+            Self::Signed | Self::Open => None,
+        }
+    }
+
+    /// What a stream depends on.
+    pub fn grant(&self) -> Grant {
+        match self {
+            Self::Granted(grant) => grant.clone(),
+            Self::Signed | Self::Open => Grant::Open,
+        }
+    }
+}
