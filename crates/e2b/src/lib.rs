@@ -47,6 +47,16 @@ pub struct Template {
     pub disk_mb: Option<u32>,
 }
 
+/// The templates that clients expect on every service. The operator's come in addition.
+pub fn default_templates() -> BTreeMap<String, Template> {
+    let of_image =
+        |image: &str| Template { image: image.to_owned(), cpu: None, memory_mb: None, disk_mb: None };
+    BTreeMap::from([
+        ("base".to_owned(), of_image("e2b-base")),
+        ("code-interpreter-v1".to_owned(), of_image("code-interpreter")),
+    ])
+}
+
 /// The operator's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {

@@ -1,4 +1,4 @@
-//! The daemon as a library: `main` calls [`run`], and tests of other crates start the real router.
+//! The daemon as a library: `main` calls [`run`], and tests of other crates start the real service.
 //!
 //! [`run`] reads the configuration and hands over to one file per command in `commands`. With the feature `testing` the library
 //! also has `testing`, a whole service on the fake driver; a normal build does not compile it.
@@ -8,29 +8,18 @@ mod cli;
 mod commands;
 mod config;
 mod doctor;
-mod e2b;
-mod endpoint;
 mod explain;
 mod first_key;
-mod in_process;
-mod interpreter;
-mod layers;
 mod log_writer;
 mod logs;
 mod metrics;
 mod new_key;
 mod notify;
-mod openapi;
 mod private_file;
 mod progress;
-mod relay;
 mod replaced_database;
-mod routes;
-mod sse;
 mod start_check;
 mod stdout;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 
 use std::process::ExitCode;
 
@@ -39,6 +28,9 @@ use cli::{Command, ConfigCommand, Global};
 use config::Config;
 use service::origins;
 use start_check::{StartCheck, close_own_secrets};
+
+#[cfg(feature = "testing")]
+pub use relay::testing;
 
 pub use base::chain_text;
 pub use cli::Cli;

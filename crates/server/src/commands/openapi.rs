@@ -5,6 +5,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 pub fn run() -> Result<ExitCode> {
-    crate::stdout::print(&crate::routes::document())?;
+    crate::stdout::print(&native::document())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,12 +16,14 @@ use base::chain_text;
 use builder::Builder;
 use image::Images;
 use listen::{IsExempt, Limits, Listener, SelfSigned, Server, TlsConfig};
+use native::{FixedLimits, Unrouted};
+use relay::{E2b, Relay};
 use rules::ExecuteRules;
 use service::Service;
 use service::bases::bases;
 use service::idempotency::Idempotency;
 use service::images::{ImageAccess, ImageSettings};
-use service::ports::{PortSettings, Ports};
+use service::ports::{PortSettings, Ports, read_or_create_secret};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -29,16 +31,13 @@ use tokio_util::sync::CancellationToken;
 use super::local_service::LocalService;
 use super::welcome;
 use crate::app::{Opened, network};
-use crate::config::{Config, Http, Tls};
-use crate::e2b::E2b;
-use crate::layers::Unrouted;
+use crate::config::{self, Config, Http, Tls};
 use crate::metrics;
-use crate::relay::Relay;
-use crate::routes;
 
 /// A create that waits longer for its image gets 503 with `Retry-After`.
 const PULL_TIMEOUT: Duration = Duration::from_secs(25);
 const BUILDS: &str = "builds";
+const E2B_SECRET: &str = "e2b.secret";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// Builds what handlers share.
@@ -71,7 +70,7 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         store,
         images,
         image_access: ImageAccess::open(&config.data_dir, image_settings(config)?),
-        limits: routes::limits_of(limits, &config_rules),
+        limits: native::limits_of(fixed_limits(limits), &config_rules),
         config_rules,
         isolation,
         has_network: network::why_none(config).is_none(),
@@ -89,6 +88,37 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
 fn image_settings(config: &Config) -> Result<ImageSettings> {
     let (max_bytes, pull_bytes_per_day) = (config.images.max_bytes, config.images.pull_bytes_per_day);
     Ok(ImageSettings { policy: config.images.policy()?, max_bytes, pull_bytes_per_day })
+}
+
+fn fixed_limits(limits: &config::Limits) -> FixedLimits {
+    FixedLimits {
+        concurrent_executions: limits.concurrent_executions,
+        detached_executions: limits.detached_executions,
+        execution_queue: limits.execution_queue,
+        max_output_bytes: limits.max_output_bytes,
+    }
+}
+
+/// The API of E2B; `None` if the operator did not enable it.
+fn open_e2b(config: &Config, service: &Arc<Service>) -> Result<Option<Arc<E2b>>> {
+    if !config.e2b.enabled {
+        return Ok(None);
+    }
+    let mut templates = e2b::default_templates();
+    for (name, own) in &config.e2b.templates {
+        let (cpu, memory_mb, disk_mb) = (own.cpu, own.memory_mb, own.disk_mb);
+        let template = e2b::Template { image: own.image.clone(), cpu, memory_mb, disk_mb };
+        templates.insert(name.clone(), template);
+    }
+    let settings = e2b::Settings {
+        templates,
+        public_ports: config.e2b.public_ports,
+        domain: service.ports.public_domain(),
+        scheme: service.ports.scheme(),
+        isolation: Arc::clone(&service.isolation),
+    };
+    let secret = read_or_create_secret(&config.data_dir, E2B_SECRET)?;
+    Ok(Some(E2b::new(service, settings, &secret)?))
 }
 
 /// `listens` is the port of the service.
@@ -193,8 +223,8 @@ impl BoundListeners {
     pub fn serve(self, config: &Config, service: &Arc<Service>, grace: Duration) -> Result<ServingListeners> {
         let server = Server {
             application: Arc::new(Relay {
-                api: routes::guarded(Arc::clone(service))?,
-                e2b: E2b::open(config, service)?,
+                api: native::guarded(Arc::clone(service))?,
+                e2b: open_e2b(config, service)?,
             }),
             answers: Arc::new(Unrouted(Arc::clone(service))),
             limits: connection_limits(&config.http),

@@ -2,6 +2,7 @@
 //!
 //! Keys and tokens are checked when a request begins. A websocket ends when the port is closed, not when its token expires.
 
+use admission::endpoint::Rule;
 use admission::error::ApiError;
 use admission::wall_clock::now;
 use api::{ErrorCode, PortVisibility};
@@ -28,6 +29,14 @@ const QUERY: &str = "sandbox_token";
 const KEY_MARK: &str = "sbk_";
 /// The most tokens of one request that are checked.
 const MOST_TOKENS: usize = 4;
+
+/// A port that everybody may use. Its program is not the service's: the limits of ports count its connections.
+pub const PUBLIC_PORT: Rule = Rule { route: "public port", access: admission::endpoint::Access::Open };
+/// A port that needs a token, or a key with the scope.
+pub const PRIVATE_PORT: Rule = Rule {
+    route: "private port",
+    access: admission::endpoint::Access::Token { scope: Scope::Execute, charge: None },
+};
 
 /// What happens to a request that is allowed.
 pub enum Access {
@@ -107,11 +116,11 @@ async fn by_key(service: &Service, exposure: &Exposure, key: &str) -> Result<(),
         // Sandboxes of other accounts do not exist for this one.
         return Err(unknown_host());
     }
-    if !caller.scopes.allows(Scope::Execute) {
-        let message = format!("the key has the scopes {}; a private port needs 'execute'", caller.scopes);
-        return Err(
-            ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", Scope::Execute.as_str())
-        );
+    if let Some(scope) = PRIVATE_PORT.access.scope()
+        && !caller.scopes.allows(scope)
+    {
+        let message = format!("the key has the scopes {}; a private port needs '{scope}'", caller.scopes);
+        return Err(ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", scope.as_str()));
     }
     Ok(())
 }

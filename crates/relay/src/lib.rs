@@ -14,6 +14,7 @@
 
 mod access;
 mod cookies;
+mod e2b_mount;
 mod e2b_port;
 mod exchange;
 mod heads;
@@ -22,6 +23,8 @@ mod policy;
 mod requester;
 mod response_body;
 mod secrets;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod tunnel;
 mod upgrade;
 
@@ -42,11 +45,12 @@ use rules::HostOf;
 use service::Service;
 use service::error::{of_entry, of_full_ports, unknown_host};
 
-use crate::e2b::{E2b, Target};
-use crate::interpreter;
-use crate::layers::Guarded;
+use native::interpreter;
 use access::Access;
+pub use e2b_mount::E2b;
+use e2b_mount::Target;
 use heads::Forwarded;
+use native::Guarded;
 use requester::Requester;
 use tunnel::ProgramConnection;
 
@@ -209,5 +213,5 @@ fn is_endless(content_type: &HeaderValue) -> bool {
     content_type.as_bytes().starts_with(b"text/event-stream")
 }
 
-/// For the parts of this module.
+/// For the parts of this crate.
 type Id = RequestId;

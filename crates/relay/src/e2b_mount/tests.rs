@@ -1,4 +1,5 @@
 mod bounds;
+mod doors;
 mod logs;
 mod templates;
 
@@ -10,13 +11,13 @@ use axum::http::Method;
 use engine::Clock;
 use http_body_util::BodyExt;
 use listen::Application;
+use native::testing::{Harness, Settings, key};
 use rules::{Capacity, TimeMs};
 use serde_json::{Value, json};
 use store::{Batch, Write};
 
 use super::*;
-use crate::relay::Relay;
-use crate::testing::{Harness, Settings, key};
+use crate::Relay;
 
 fn request(host: &str, headers: &[(&str, &str)]) -> Request {
     let request = Request::builder().uri("/files").header("host", host);
@@ -83,7 +84,14 @@ impl Fixture {
             max_output_bytes: 1 << 20,
         };
         let harness = Harness::with(settings, change).await.unwrap();
-        let e2b = Some(Arc::new(E2b::new(&Config::default(), &harness.service, &[7; 32]).unwrap()));
+        let settings = e2b::Settings {
+            templates: e2b::default_templates(),
+            public_ports: true,
+            domain: harness.service.ports.public_domain(),
+            scheme: harness.service.ports.scheme(),
+            isolation: Arc::clone(&harness.service.isolation),
+        };
+        let e2b = Some(E2b::new(&harness.service, settings, &[7; 32]).unwrap());
         let relay = Relay { api: harness.guarded.clone(), e2b };
         Self { harness, relay }
     }

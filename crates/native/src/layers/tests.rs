@@ -109,7 +109,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         image_access: ImageAccess::open(dir, ImageSettings::default()),
         config_rules: Default::default(),
         isolation: Default::default(),
-        limits: crate::routes::limits_of(&Default::default(), &Default::default()),
+        limits: crate::routes::limits_of(crate::testing::fixed_limits(), &Default::default()),
         has_network: true,
         execute_rules: Default::default(),
         mcp: None,

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use native::testing::key;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::key;
 
 const LONG: Duration = Duration::from_secs(60);
 const UNKNOWN: &str = "sbabcdefgh23";

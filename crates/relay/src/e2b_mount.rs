@@ -7,25 +7,20 @@
 //! sandbox.DOMAIN, localhost or an address, with E2b-Sandbox-Id       -> one of the two, by E2b-Sandbox-Port
 //! ```
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::Result;
+use admission::endpoint::Conflict;
 use api::SandboxId;
 use axum::extract::Request;
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use e2b::{E2bApi, E2bError, ENVD_PORT, Template};
+use e2b::{E2bApi, E2bError, ENVD_PORT};
 use rules::{HostOf, ReservedName};
 use service::Service;
-use service::ports::read_or_create_secret;
 use store::SandboxRecord;
 
-use crate::config::Config;
-
-const SECRET: &str = "e2b.secret";
 const SANDBOX_ID: &str = "e2b-sandbox-id";
 const SANDBOX_PORT: &str = "e2b-sandbox-port";
 
@@ -44,24 +39,14 @@ pub enum Target {
 }
 
 impl E2b {
-    /// `None` if the operator did not enable it.
-    pub fn open(config: &Config, service: &Arc<Service>) -> Result<Option<Arc<Self>>> {
-        if !config.e2b.enabled {
-            return Ok(None);
-        }
-        let secret = read_or_create_secret(&config.data_dir, SECRET)?;
-        Ok(Some(Arc::new(Self::new(config, service, &secret)?)))
-    }
-
-    pub fn new(config: &Config, service: &Arc<Service>, secret: &[u8; 32]) -> Result<Self> {
-        let settings = e2b::Settings {
-            templates: templates(config),
-            public_ports: config.e2b.public_ports,
-            domain: service.ports.public_domain(),
-            scheme: service.ports.scheme(),
-            isolation: Arc::clone(&service.isolation),
-        };
-        Ok(Self { api: E2bApi::new(Arc::clone(service), settings, secret)?, service: Arc::clone(service) })
+    /// Fails if two of its endpoints contradict each other.
+    pub fn new(
+        service: &Arc<Service>,
+        settings: e2b::Settings,
+        secret: &[u8; 32],
+    ) -> Result<Arc<Self>, Conflict> {
+        let api = E2bApi::new(Arc::clone(service), settings, secret)?;
+        Ok(Arc::new(Self { api, service: Arc::clone(service) }))
     }
 
     /// What the request is for; `None` if it is not for this API.
@@ -163,21 +148,6 @@ fn refuse_port(status: StatusCode, id: &SandboxId, message: &str, port: Option<u
         body.to_string(),
     )
         .into_response()
-}
-
-/// The configured templates, and the default ones.
-fn templates(config: &Config) -> BTreeMap<String, Template> {
-    let of_image =
-        |image: &str| Template { image: image.to_owned(), cpu: None, memory_mb: None, disk_mb: None };
-    let mut templates = BTreeMap::from([
-        ("base".to_owned(), of_image("e2b-base")),
-        ("code-interpreter-v1".to_owned(), of_image("code-interpreter")),
-    ]);
-    for (name, own) in &config.e2b.templates {
-        let (cpu, memory_mb, disk_mb) = (own.cpu, own.memory_mb, own.disk_mb);
-        templates.insert(name.clone(), Template { image: own.image.clone(), cpu, memory_mb, disk_mb });
-    }
-    templates
 }
 
 #[cfg(test)]

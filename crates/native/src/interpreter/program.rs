@@ -11,7 +11,8 @@ use std::time::Duration;
 use api::{ErrorCode, SandboxId};
 use engine::{Admission, AgentError, Engine, EngineError, Exit, Exposure, Permit, ProcessError, Tunnel};
 
-use crate::error::{ApiError, OperationKind, no_interpreter, of_engine};
+use admission::error::ApiError;
+use service::error::{OperationKind, no_interpreter, of_engine};
 
 /// The port on which the program listens inside.
 const PORT: u16 = 49_999;

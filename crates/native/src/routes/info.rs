@@ -6,7 +6,6 @@ use api::{BackendView, InfoView, LimitsView};
 use axum::http::StatusCode;
 use rules::{ConfigRules, Rates};
 
-use crate::config::Limits;
 use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
@@ -55,8 +54,17 @@ fn with_rates(limits: LimitsView, rates: &Rates) -> LimitsView {
     }
 }
 
+/// The limits on commands that the operator has set for all callers.
+#[derive(Debug, Clone, Copy)]
+pub struct FixedLimits {
+    pub concurrent_executions: u32,
+    pub detached_executions: u32,
+    pub execution_queue: u32,
+    pub max_output_bytes: usize,
+}
+
 /// The limits that all callers have. Those per minute are added for each.
-pub fn limits_of(limits: &Limits, rules: &ConfigRules) -> LimitsView {
+pub fn limits_of(limits: FixedLimits, rules: &ConfigRules) -> LimitsView {
     LimitsView {
         read_per_minute: None,
         write_per_minute: None,

@@ -5,10 +5,10 @@ use std::time::Instant;
 use axum::body::Body;
 use http_body_util::BodyExt;
 use listen::Application;
+use native::testing::key;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::key;
 
 /// Longer than everything that a test waits for, also on a busy machine.
 const LONG: Duration = Duration::from_secs(60);

@@ -1,30 +1,27 @@
-//! A whole service on the fake driver and a store in memory, for the tests of this crate and of the client library.
+//! A whole service on the fake driver and a store in memory, for the tests of this crate and of those above.
 //!
-//! [`Harness`] is the service without sockets: real layers, router, engine and images. [`TestService`] serves a harness on a loopback
-//! port with the real listener, in a thread of its own. Compiled for tests and with the feature `testing` only.
+//! [`Harness`] is the service without sockets: real layers, router, engine and images. Compiled for tests and with the feature
+//! `testing` only.
 
 pub mod websocket;
 
-use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
+use ::mcp::{HttpServer, HttpSettings, McpSettings};
 use admission::Gate;
 use admission::keyring::{Keyring, hash_of};
 use admission::limiter::Limiter;
 use admission::metrics::RequestMetrics;
 use admission::output_memory::OutputMemory;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use builder::Builder;
 use driver::fake::FakeDriver;
 use engine::{Clock, Engine, EngineSettings, Template};
 use image::{Catalogue, Images, RegistryOptions};
-use listen::{Limits, Listener, Server};
 use rules::{Capacity, ImagePattern, ImagePolicy, KeyText, Rates, Scope, TimeMs};
-use sandboxd_client::{Client, Sandbox};
 use service::Service;
 use service::idempotency::Idempotency;
 use service::images::{ImageAccess, ImageSettings};
@@ -33,10 +30,8 @@ use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, Mcp};
-use crate::layers::{Guarded, Unrouted};
-use crate::relay::Relay;
-use crate::routes;
+use crate::layers::Guarded;
+use crate::routes::{self, FixedLimits};
 
 /// What a harness is made with.
 pub struct Settings {
@@ -74,7 +69,7 @@ impl Harness {
     }
 
     /// With a service that `change` has changed.
-    pub(crate) async fn with(settings: Settings, change: impl FnOnce(&mut Service)) -> Result<Self> {
+    pub async fn with(settings: Settings, change: impl FnOnce(&mut Service)) -> Result<Self> {
         let (store, driver) = (MemoryStore::new(), FakeDriver::new());
         for (n, account) in [(1, "one"), (2, "two"), (6, "one")] {
             put_key(&store, n, account, "read,execute,write").await?;
@@ -99,7 +94,6 @@ impl Harness {
         };
         let (engine, _) = Engine::open(parts, engine_settings).await?;
         let stopping = CancellationToken::new();
-        let mcp = Mcp { image: settings.ready[0].to_owned(), ..Mcp::default() };
         let builder = builder::BuilderSettings {
             dir: dir.path().join("builds"),
             concurrent: 2,
@@ -121,11 +115,11 @@ impl Harness {
             allowed_origins: Default::default(),
             config_rules: Default::default(),
             isolation: Default::default(),
-            limits: crate::routes::limits_of(&Default::default(), &Default::default()),
+            limits: routes::limits_of(fixed_limits(), &Default::default()),
             has_network: true,
             execute_rules: Default::default(),
             max_output_bytes: settings.max_output_bytes,
-            mcp: Some(Arc::new(mcp.server(&stopping))),
+            mcp: Some(Arc::new(mcp_server(settings.ready[0], &stopping))),
             pull_timeout: Duration::from_millis(200),
             stopping,
         };
@@ -145,7 +139,7 @@ fn template(name: &str) -> Template {
 }
 
 /// The settings of an engine without limits other than its capacity and the number of sandboxes and executions.
-pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> EngineSettings {
+pub fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> EngineSettings {
     EngineSettings {
         capacity,
         quotas: Default::default(),
@@ -166,12 +160,29 @@ pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> Eng
     }
 }
 
+/// The limits of the default configuration.
+pub fn fixed_limits() -> FixedLimits {
+    FixedLimits {
+        concurrent_executions: 3,
+        detached_executions: 32,
+        execution_queue: 0,
+        max_output_bytes: 16 << 20,
+    }
+}
+
+fn mcp_server(image: &str, stop: &CancellationToken) -> HttpServer {
+    let tools =
+        McpSettings { image: image.to_owned(), lifetime: Duration::from_secs(3600), only_domains: None };
+    HttpServer::new(HttpSettings {
+        tools,
+        max_sessions: 1000,
+        idle: Duration::from_secs(15 * 60),
+        stop: stop.clone(),
+    })
+}
+
 /// A gate with the keys of the store, and no limits but these rates.
-pub(crate) async fn gate(
-    store: &MemoryStore,
-    rates: Rates,
-    output_memory: Arc<OutputMemory>,
-) -> Result<Gate> {
+pub async fn gate(store: &MemoryStore, rates: Rates, output_memory: Arc<OutputMemory>) -> Result<Gate> {
     Ok(Gate {
         keyring: Keyring::load(store).await?,
         limiter: Limiter::new(rates),
@@ -185,21 +196,19 @@ pub(crate) async fn gate(
 }
 
 /// The gate of a service that does not run yet.
-#[cfg(test)]
-pub(crate) fn gate_of(service: &mut Service) -> &mut Gate {
+pub fn gate_of(service: &mut Service) -> &mut Gate {
     Arc::get_mut(&mut service.gate).expect("a service that does not run yet")
 }
 
 /// Adds a key while the service runs.
-#[cfg(test)]
-pub(crate) async fn add_key(service: &Service, record: KeyRecord) -> Result<()> {
+pub async fn add_key(service: &Service, record: KeyRecord) -> Result<()> {
     service.store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await?;
     service.gate.keyring.refresh(&*service.store).await?;
     Ok(())
 }
 
 /// The record of `key(n)`.
-pub(crate) fn key_record(n: u8, account: &str, scopes: &str) -> KeyRecord {
+pub fn key_record(n: u8, account: &str, scopes: &str) -> KeyRecord {
     KeyRecord {
         id: format!("key_{n}"),
         hash: hash_of(&key(n)),
@@ -215,7 +224,7 @@ pub(crate) fn key_record(n: u8, account: &str, scopes: &str) -> KeyRecord {
 }
 
 /// Stores the record of `key(n)`.
-pub(crate) async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &str) -> Result<()> {
+pub async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &str) -> Result<()> {
     let record = key_record(n, account, scopes);
     store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await?;
     Ok(())
@@ -247,111 +256,4 @@ async fn images(settings: &Settings, dir: &TempDir, registry: SocketAddr) -> Res
         images.ensure(name, Arc::new(|_| {})).await?;
     }
     Ok(images)
-}
-
-/// A service on a loopback port. It has the images `ubuntu:24.04` and `python:3.12`, and `busy`, which it pulls for ever. Dropped,
-/// it stops.
-pub struct TestService {
-    address: SocketAddr,
-    stop: CancellationToken,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl TestService {
-    pub fn start() -> Result<Self> {
-        let stop = CancellationToken::new();
-        let (started, address) = mpsc::sync_channel(1);
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
-            if let Err(error) = serve(&started, &stopped) {
-                let _ = started.send(Err(error));
-            }
-        });
-        let address = address.recv().context("the thread of the service ended")??;
-        Ok(Self { address, stop, thread: Some(thread) })
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    /// A key of account `one` that may do everything.
-    pub fn key(&self) -> String {
-        key(1).as_str().to_owned()
-    }
-}
-
-impl Drop for TestService {
-    fn drop(&mut self) {
-        self.stop.cancel();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Serves until `stop`; says the address once requests are accepted.
-fn serve(started: &mpsc::SyncSender<Result<SocketAddr>>, stop: &CancellationToken) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let settings = Settings {
-            clock: Clock::System,
-            allow_any_image: false,
-            ready: &["ubuntu:24.04", "python:3.12"],
-            hanging: "busy",
-            capacity: Capacity { cpu: 1000, memory_mb: 1_000_000, disk_mb: 10_000_000 },
-            max_output_bytes: 1 << 20,
-        };
-        let harness = Harness::new(settings).await?;
-        let socket = listen::bind((Ipv4Addr::LOCALHOST, 0).into())?;
-        let address = socket.local_addr()?;
-        let server = Server {
-            application: Arc::new(Relay { api: harness.guarded.clone(), e2b: None }),
-            answers: Arc::new(Unrouted(Arc::clone(&harness.service))),
-            limits: Limits::default(),
-            is_exempt: Arc::new(|_| false),
-        };
-        let _ = started.send(Ok(address));
-        let listeners = vec![Listener::Http { socket }];
-        tokio::select! {
-            _ = listen::serve(server, listeners, CancellationToken::new(), Duration::ZERO) => {}
-            () = stop.cancelled() => {}
-        }
-        Ok(())
-    })
-}
-
-/// The result of an example. Its error fails the test.
-type Tested = Result<(), Box<dyn Error>>;
-
-/// Runs an example of a client's documentation against a new service. Panics with the example's error.
-pub fn run(example: impl AsyncFnOnce(&TestService) -> Tested) {
-    let result = (|| {
-        let service = TestService::start()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(example(&service))
-    })();
-    if let Err(error) = result {
-        panic!("the example fails: {error}");
-    }
-}
-
-/// Runs an example with a client of a new service, as [`run`] does.
-pub fn with_client(example: impl AsyncFnOnce(Client) -> Tested) {
-    run(async |service| {
-        let client = Client::builder().url(service.url()).key(service.key()).build()?;
-        example(client).await
-    });
-}
-
-/// Runs an example with a running sandbox of a new service, as [`run`] does.
-pub fn with_sandbox(example: impl AsyncFnOnce(Sandbox) -> Tested) {
-    with_client(async |client| {
-        let sandbox = client.create("ubuntu:24.04").await?;
-        example(sandbox).await
-    });
 }

@@ -12,7 +12,7 @@ use service::Service;
 use super::heads::Forwarded;
 use super::requester::Requester;
 use super::{access, forward, malformed};
-use crate::e2b::{E2b, gone, port_closed, port_forbidden};
+use crate::e2b_mount::{E2b, gone, port_closed, port_forbidden};
 
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 

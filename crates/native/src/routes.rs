@@ -43,7 +43,7 @@ use service::Service;
 use crate::endpoint::{Endpoint, Table};
 use crate::layers::Guarded;
 
-pub use info::limits_of;
+pub use info::{FixedLimits, limits_of};
 pub use openapi::document;
 
 /// The API with its layers. Fails if two endpoints contradict each other.

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt;
 use listen::Application;
+use native::testing::{add_key, gate_of, key_record};
 use rules::{QuotaTable, Quotas, Rates, TimeMs};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::{Batch, KeyRecord, Write};
 
 use super::*;
-use crate::relay::Relay;
-use crate::testing::{add_key, gate_of, key_record};
+use crate::Relay;
 
 const MIB: usize = 1 << 20;
 
