@@ -5,7 +5,7 @@
 
 mod endpoint;
 mod in_process;
-mod interpreter;
+pub mod interpreter;
 mod layers;
 mod openapi;
 mod routes;

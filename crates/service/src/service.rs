@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::Gate;
+use admission::endpoint::Door;
+use admission::error::ApiError;
 use api::LimitsView;
 use builder::Builder;
 use engine::Engine;
@@ -48,6 +50,11 @@ pub struct Service {
     pub pull_timeout: Duration,
     /// Cancelled at shutdown; streams then end with an error event.
     pub stopping: CancellationToken,
+}
+
+/// For the native API, whose handlers share nothing else.
+impl Door for Service {
+    type Error = ApiError;
 }
 
 impl Service {

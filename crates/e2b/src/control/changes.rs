@@ -56,7 +56,7 @@ pub async fn connect(call: Call, body: Body) -> Result<Response, E2bError> {
     call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
     let status = if is_resumed { StatusCode::CREATED } else { StatusCode::OK };
     let record = call.find(id)?;
-    Ok(view::json(status, &view::sandbox(call.api, &call.caller, &record)))
+    Ok(view::json(status, &view::sandbox(&call.api, &call.caller, &record)))
 }
 
 /// The call of old clients: a running sandbox is a conflict.
@@ -72,7 +72,7 @@ pub async fn resume(call: Call, body: Body) -> Result<Response, E2bError> {
     let change = TimeoutChange::Set(timeout_ms);
     call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
     let record = call.find(id)?;
-    Ok(view::json(StatusCode::CREATED, &view::sandbox(call.api, &call.caller, &record)))
+    Ok(view::json(StatusCode::CREATED, &view::sandbox(&call.api, &call.caller, &record)))
 }
 
 /// From the field `memory`.

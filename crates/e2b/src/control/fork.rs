@@ -45,7 +45,7 @@ pub async fn fork(call: Call, body: Body) -> Result<Response, E2bError> {
             let changed = call.sandbox(fork).change_timeout(TimeoutChange::Set(ms)).await;
             changed.map_err(|error| call.failed(fork, error))?;
         }
-        shown.push(json!({ "sandbox": view::sandbox(call.api, &call.caller, &status.record) }));
+        shown.push(json!({ "sandbox": view::sandbox(&call.api, &call.caller, &status.record) }));
     }
     Ok(view::json(StatusCode::CREATED, &Value::from(shown)))
 }

@@ -66,7 +66,7 @@ pub async fn list(call: Call, _: Body) -> Result<Response, E2bError> {
 
 pub async fn delete(call: &Call, name: &str) -> Result<Response, E2bError> {
     let missing = || E2bError::not_found(format!("template {} not found", rules::quoted(name)));
-    let id = named(call.api, &call.caller.account, name).ok_or_else(missing)?;
+    let id = named(&call.api, &call.caller.account, name).ok_or_else(missing)?;
     match call.api.service.engine.delete_snapshot(&call.caller.account, &id).await {
         Ok(_) => Ok(view::empty(StatusCode::NO_CONTENT)),
         Err(engine::EngineError::Snapshot(engine::SnapshotError::NotFound { .. })) => Err(missing()),

@@ -73,8 +73,8 @@ async fn snapshot_of(
 /// The id of the template or of the snapshot that a name stands for.
 pub async fn alias(call: Call, _: Body) -> Result<Response, E2bError> {
     let call = &call;
-    let text = &call.text("alias");
-    let (api, account) = (call.api, &*call.caller.account);
+    let text = &call.text("template");
+    let (api, account) = (&call.api, &*call.caller.account);
     let (id, is_public) = match named(api, account, text) {
         Named::Operator(_) => (reference::split(text).0.to_owned(), true),
         Named::Account(Reference::Version(version)) => (version.id.to_string(), false),

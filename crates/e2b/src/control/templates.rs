@@ -213,7 +213,7 @@ fn base(
     image: Option<String>,
     template: Option<String>,
 ) -> Result<(String, RunDefaults), E2bError> {
-    let api: &E2bApi = call.api;
+    let api: &E2bApi = &call.api;
     let of_image = |image: String| Ok((image, RunDefaults::default()));
     match (image, template) {
         (Some(image), None) if image.starts_with("e2bdev/") => match api.settings.templates.get(BASE) {
