@@ -70,6 +70,8 @@ pub fn key_of(headers: &HeaderMap) -> Result<Option<Key>, ApiError> {
 pub struct ReplayableResponse {
     status: StatusCode,
     content: Content,
+    /// The path of what was created. The record does not have it.
+    location: Option<HeaderValue>,
     record_state: RecordState,
 }
 
@@ -82,12 +84,20 @@ enum RecordState {
 
 impl ReplayableResponse {
     pub fn new(status: StatusCode, content: impl Into<Content>) -> Self {
-        Self { status, content: content.into(), record_state: RecordState::Pending }
+        Self { status, content: content.into(), location: None, record_state: RecordState::Pending }
     }
 
     /// A response that the work has recorded, by [`RecordHeader::into_pending`] or [`RecordHeader::into_record`].
     pub fn committed(status: StatusCode, content: Bytes) -> Self {
-        Self { status, content: Content::Json(content), record_state: RecordState::Recorded }
+        let (content, record_state) = (Content::Json(content), RecordState::Recorded);
+        Self { status, content, location: None, record_state }
+    }
+
+    /// The same response with the path of what was created.
+    #[must_use]
+    pub fn at(self, path: &str) -> Self {
+        // Ids and the names of paths are characters that a header value may have.
+        Self { location: HeaderValue::from_str(path).ok(), ..self }
     }
 }
 
@@ -182,7 +192,7 @@ impl Idempotency {
         let Some(Key(key)) = key else {
             drop(body);
             let response = work(None).await?;
-            return Ok(json(response.status, response.content));
+            return Ok(json(&response));
         };
         let scope = KeyScope { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
         let request_hash = hash::of(&body);
@@ -193,7 +203,7 @@ impl Idempotency {
             match self.join(&scope, request_hash, &mut work)? {
                 Role::Leader(mut waiting) => {
                     return match waiting.outcome().await.as_deref() {
-                        Some(Outcome::Fresh(response)) => Ok(json(response.status, response.content.clone())),
+                        Some(Outcome::Fresh(response)) => Ok(json(response)),
                         Some(Outcome::Refused(error) | Outcome::NotRecorded(error)) => Err(error.clone()),
                         Some(Outcome::Earlier(response)) => replay(response),
                         Some(Outcome::OtherRequest) => Err(other_request()),
@@ -284,19 +294,22 @@ fn lock(pending: &Mutex<HashMap<KeyScope, Waiting>>) -> MutexGuard<'_, HashMap<K
     pending.lock().ignore_poison()
 }
 
-fn json(status: StatusCode, content: Content) -> Response {
+fn json(replayable: &ReplayableResponse) -> Response {
     let kind = HeaderValue::from_static("application/json; charset=utf-8");
     let mut response = Response::new(());
-    *response.status_mut() = status;
+    *response.status_mut() = replayable.status;
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    content.into_response(response)
+    if let Some(location) = &replayable.location {
+        response.headers_mut().insert(header::LOCATION, location.clone());
+    }
+    replayable.content.clone().into_response(response)
 }
 
 /// Replays a recorded response. An error gets the id of the current request, so only its contents are recorded.
 fn replay(response: &ReplayableResponse) -> Result<Response, ApiError> {
     let ReplayableResponse { status, content, .. } = response;
     if status.as_u16() < 400 {
-        return Ok(replayed(json(*status, content.clone())));
+        return Ok(replayed(json(response)));
     }
     let Content::Json(content) = content else {
         return Err(ApiError::internal("a recorded error whose content is command output"));

@@ -52,15 +52,23 @@ impl<T> Received<T> {
 }
 
 impl<T: RequestBody> Received<T> {
-    /// Parses and checks the document, and reports its ignored fields.
-    pub fn read(&self, rules: &T::Rules) -> Result<T::Validated, RequestRefusal> {
+    /// Parses the document, and reports its ignored fields.
+    pub fn parse(&self) -> Result<T::Content, RequestRefusal> {
         let Parsed { content, ignored } = T::parse(&self.bytes)?;
         self.ignored.fill(ignored);
-        T::check(content, rules)
+        Ok(content)
     }
 
-    /// Reports the ignored fields of a document that may never be read, because its response is a replayed one.
+    /// Parses and checks the document, and reports its ignored fields.
+    pub fn read(&self, rules: &T::Rules) -> Result<T::Validated, RequestRefusal> {
+        T::check(self.parse()?, rules)
+    }
+
+    /// Reports the ignored fields of a document that was never read, because its response is a replayed one.
     pub fn report_ignored(&self) {
+        if self.ignored.is_filled() {
+            return;
+        }
         if let Ok(Parsed { ignored, .. }) = T::parse(&self.bytes) {
             self.ignored.fill(ignored);
         }

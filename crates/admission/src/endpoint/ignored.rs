@@ -20,6 +20,11 @@ impl IgnoredReport {
         let _ = self.0.set(ignored);
     }
 
+    /// Whether the body was parsed.
+    pub fn is_filled(&self) -> bool {
+        self.0.get().is_some()
+    }
+
     /// Adds the header if there is something to list.
     pub fn write(&self, headers: &mut HeaderMap) {
         let listed = self.0.get().and_then(IgnoredFields::header_value);

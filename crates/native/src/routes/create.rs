@@ -8,17 +8,18 @@ use std::sync::Arc;
 use admission::endpoint::{CREATE, Content, Json, JsonBody, Parameter, Received, Tag, serialize};
 use admission::error::ApiError;
 use admission::keyring::Caller;
-use api::{CreateBody, ErrorCode, SandboxView};
+use api::{CreateBody, ErrorCode, SandboxId, SandboxView, SnapshotId};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use builder::Template;
 use http_body_util::BodyExt;
+use reader::RequestBody;
 use serde::Deserialize;
 use serde_json::json;
 use service::Service;
 use service::error::{OperationKind, of_engine};
 use service::idempotency::{self, RecordHeader, ReplayableResponse};
-use service::images;
-use service::images::{PullWait, find_image};
+use service::images::{self, PullWait, find_image};
 use store::SandboxRecord;
 
 use super::{read, snapshots, templates, view};
@@ -70,12 +71,35 @@ pub fn endpoint() -> Endpoint {
 async fn create(call: Call<Caller, JsonBody<CreateBody>>) -> Result<Json<SandboxView>, ApiError> {
     let Call { service, caller, path, parts, body, .. } = call;
     let key = idempotency::key_of(&parts.headers)?;
-    let body = read::json_body(&service, &caller, &parts.headers, body).await?;
+    let body = read::unreported_body(&service, &caller, &parts.headers, body).await?;
     let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |header| async move { create_sandbox(&shared, &account, received, header).await };
     let endpoint = format!("{} {path}", parts.method);
-    let response = service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await?;
+    let bytes = body.bytes.clone();
+    // Only a body whose response is replayed is still needed here.
+    let unread = key.is_some().then_some(body);
+    let response = service.idempotency.run(&caller, &endpoint, key, bytes, work).await?;
+    if let Some(body) = unread {
+        body.report_ignored();
+    }
     with_location(response).await.map(Json::written)
+}
+
+/// What a create begins with.
+enum Origin {
+    Template(Arc<Template>),
+    Snapshot(SnapshotId),
+    Image,
+}
+
+impl Origin {
+    /// What an account names as the image of a create.
+    fn named(service: &Service, account: &str, image: &str) -> Result<Self, ApiError> {
+        if let Some(template) = templates::named(service, account, image)? {
+            return Ok(Self::Template(template));
+        }
+        Ok(snapshots::named(service, account, image)?.map_or(Self::Image, Self::Snapshot))
+    }
 }
 
 async fn create_sandbox(
@@ -84,20 +108,26 @@ async fn create_sandbox(
     body: Received<CreateBody>,
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let built = templates::named_in(service, account, &body.bytes).transpose()?;
-    let (config, template) = match (&built, snapshots::named_in(service, account, &body.bytes)) {
-        (Some(built), _) => templates::create_from(service, account, &body, built)?,
-        (None, Some(snapshot)) => snapshots::create_from(service, account, &body, &snapshot?).await?,
-        (None, None) => {
-            let config = body.read(&service.create_rules(account))?;
+    let content = body.parse()?;
+    drop(body);
+    let origin = Origin::named(service, account, &content.image)?;
+    let (config, template) = match &origin {
+        Origin::Template(template) => templates::create_from(service, account, content, template)?,
+        Origin::Snapshot(snapshot) => snapshots::create_from(service, account, content, snapshot).await?,
+        Origin::Image => {
+            let config = CreateBody::check(content, &service.create_rules(account))?;
             let wait = PullWait::of_request(service.pull_timeout);
             let image = find_image(service, account, &config.image, wait).await?;
             (config, images::template(&image))
         }
     };
-    drop(body);
     // The start command of a template runs after the create, which fails if that does. So the response is recorded later.
-    let starts = built.filter(|built| built.content.start.is_some() && template.processes_from.is_none());
+    let starts = match origin {
+        Origin::Template(built) if built.content.start.is_some() && template.processes_from.is_none() => {
+            Some(built)
+        }
+        _ => None,
+    };
     let to_response = match header {
         Some(_) if starts.is_none() => ReplayableResponse::committed,
         _ => ReplayableResponse::new,
@@ -114,24 +144,28 @@ async fn create_sandbox(
     if let Some(built) = starts {
         templates::run_start(service, &built, &status.record.id).await?;
     }
-    Ok(to_response(StatusCode::CREATED, serialize(&view::sandbox(&status.record))?))
+    let response = to_response(StatusCode::CREATED, serialize(&view::sandbox(&status.record))?);
+    Ok(response.at(&location_of(&status.record.id)))
 }
 
-/// Sets `Location` from the body, so that a replayed response has it too.
+fn location_of(id: &SandboxId) -> String {
+    format!("/v1/sandboxes/{id}")
+}
+
+/// Sets `Location` of a response that an earlier request has recorded: the record has only its body.
 async fn with_location(response: Response) -> Result<Response, ApiError> {
-    if response.status() != StatusCode::CREATED {
+    if response.status() != StatusCode::CREATED || response.headers().contains_key(header::LOCATION) {
         return Ok(response);
     }
     let (mut parts, body) = response.into_parts();
     let content = body.collect().await.map_err(ApiError::internal)?.to_bytes();
     let created: CreatedSandbox = serde_json::from_slice(&content).map_err(ApiError::internal)?;
-    let location =
-        HeaderValue::try_from(format!("/v1/sandboxes/{}", created.id)).map_err(ApiError::internal)?;
+    let location = HeaderValue::try_from(location_of(&created.id)).map_err(ApiError::internal)?;
     parts.headers.insert(header::LOCATION, location);
     Ok(Response::from_parts(parts, content.into()))
 }
 
 #[derive(Deserialize)]
 struct CreatedSandbox {
-    id: api::SandboxId,
+    id: SandboxId,
 }

@@ -25,12 +25,22 @@ pub async fn json_body<T: RequestBody>(
     headers: &HeaderMap,
     body: JsonBody<T>,
 ) -> Result<Received<T>, ApiError> {
-    let JsonBody { body, most, ignored, .. } = body;
-    let received = Received::new(json_bytes(service, caller, headers, body, most).await?, ignored);
+    let received = unreported_body(service, caller, headers, body).await?;
     if headers.contains_key(idempotency::HEADER) {
         received.report_ignored();
     }
     Ok(received)
+}
+
+/// As [`json_body`], for a handler that reports the ignored fields itself.
+pub async fn unreported_body<T: RequestBody>(
+    service: &Service,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: JsonBody<T>,
+) -> Result<Received<T>, ApiError> {
+    let JsonBody { body, most, ignored, .. } = body;
+    Ok(Received::new(json_bytes(service, caller, headers, body, most).await?, ignored))
 }
 
 /// The bytes of a JSON body of at most `most` bytes. They count towards the account's request memory.

@@ -8,11 +8,10 @@ mod rollback;
 mod take;
 mod view;
 
-use admission::endpoint::Received;
 use admission::error::ApiError;
 use api::{CreateBody, SandboxConfig, SnapshotId};
 use engine::Template;
-use serde::Deserialize;
+use reader::RequestBody;
 use service::Service;
 use service::error::{OperationKind, no_snapshot, of_engine};
 use service::images::pull_missing;
@@ -31,31 +30,19 @@ pub fn endpoints() -> [Endpoint; 6] {
     ]
 }
 
-#[derive(Deserialize)]
-struct NamedImage {
-    image: String,
-}
-
-#[derive(Deserialize)]
-struct Start {
-    #[serde(default)]
-    cold: bool,
-}
-
-/// The snapshot that the body of a create names as its image, by its id or by its name. `None` if it names an image, or cannot be parsed.
-pub fn named_in(service: &Service, account: &str, body: &[u8]) -> Option<Result<SnapshotId, ApiError>> {
-    let NamedImage { image } = serde_json::from_slice(body).ok()?;
+/// The snapshot that a create names as its image, by its id or by its name. `None` if it names an image.
+pub fn named(service: &Service, account: &str, image: &str) -> Result<Option<SnapshotId>, ApiError> {
     if image.starts_with(SnapshotId::PREFIX) {
-        return Some(image.parse().map_err(|_| no_snapshot(&image)));
+        return image.parse().map(Some).map_err(|_| no_snapshot(image));
     }
-    snapshot_names::image_named(service, account, &image).map(Ok)
+    Ok(snapshot_names::image_named(service, account, image))
 }
 
 /// The configuration of a create from a snapshot, and what the sandbox begins with.
 pub async fn create_from(
     service: &Service,
     account: &str,
-    body: &Received<CreateBody>,
+    content: CreateBody,
     id: &SnapshotId,
 ) -> Result<(SandboxConfig, Template), ApiError> {
     let mut found = service.engine.snapshot_template(account, id).await;
@@ -68,13 +55,12 @@ pub async fn create_from(
     let mut rules = service.create_rules(account);
     rules.disk_mb = rules.disk_mb.raised_to(snapshot.resources.disk_mb);
     rules.isolation = rules.isolation.above(snapshot.isolation, &service.engine.images_below(&snapshot));
-    // A value of another type is refused below.
-    if serde_json::from_slice(&body.bytes).is_ok_and(|Start { cold }| cold) {
+    if content.cold == Some(true) {
         template.processes_from = None;
     }
     if template.processes_from.is_some() {
         rules.memory_mb = rules.memory_mb.raised_to(snapshot.resources.memory_mb);
     }
-    let config = SandboxConfig { image: id.to_string(), ..body.read(&rules)? };
+    let config = SandboxConfig { image: id.to_string(), ..CreateBody::check(content, &rules)? };
     Ok((config, template))
 }

@@ -12,12 +12,11 @@ mod view;
 
 use std::sync::Arc;
 
-use admission::endpoint::Received;
 use admission::error::ApiError;
 use api::{CreateBody, ErrorCode, SandboxConfig, SandboxId, TemplateId};
 use builder::Template;
+use reader::RequestBody;
 use rules::ImageReference;
-use serde::Deserialize;
 use service::Service;
 use service::error::{no_template, of_builder};
 
@@ -40,22 +39,16 @@ pub fn endpoints() -> [Endpoint; 7] {
     ]
 }
 
-#[derive(Deserialize)]
-struct NamedImage {
-    image: String,
-}
-
-/// The template that the body of a create names as its image. `None` if it names something else, or cannot be parsed.
-pub fn named_in(service: &Service, account: &str, body: &[u8]) -> Option<Result<Arc<Template>, ApiError>> {
-    let NamedImage { image } = serde_json::from_slice(body).ok()?;
-    let found = service.builder.named(account, &image);
+/// The template that a create names as its image. `None` if it names something else.
+pub fn named(service: &Service, account: &str, image: &str) -> Result<Option<Arc<Template>>, ApiError> {
+    let found = service.builder.named(account, image);
     // A version does not hide an image of the catalogue, such as `node:22`.
-    let found = found.filter(|found| found.name == image || !service.images.is_in_catalogue(&image));
-    let found = found.or_else(|| newest_of(service, account, &image));
+    let found = found.filter(|found| found.name == image || !service.images.is_in_catalogue(image));
+    let found = found.or_else(|| newest_of(service, account, image));
     if found.is_none() && image.starts_with(TemplateId::PREFIX) {
-        return Some(Err(no_template(&image)));
+        return Err(no_template(image));
     }
-    found.map(Ok)
+    Ok(found)
 }
 
 /// The newest version of the template that an image with the tag of Docker for it names, unless the image exists.
@@ -72,17 +65,11 @@ fn newest_of(service: &Service, account: &str, image: &str) -> Option<Arc<Templa
     service.builder.named(account, name).filter(|found| found.name == name)
 }
 
-#[derive(Deserialize)]
-struct Start {
-    #[serde(default)]
-    cold: bool,
-}
-
 /// The configuration of a create from a template, and what the sandbox begins with.
 pub fn create_from(
     service: &Service,
     account: &str,
-    body: &Received<CreateBody>,
+    content: CreateBody,
     template: &Template,
 ) -> Result<(SandboxConfig, engine::Template), ApiError> {
     let mut image = service.builder.image(template).map_err(of_builder)?;
@@ -94,14 +81,13 @@ pub fn create_from(
     if let Some(workdir) = &template.content.settings.workdir {
         rules.workdir_default.clone_from(workdir);
     }
-    // A value of another type is refused below.
-    if serde_json::from_slice(&body.bytes).is_ok_and(|Start { cold }| cold) {
+    if content.cold == Some(true) {
         image.processes_from = None;
     }
     if image.processes_from.is_some() {
         rules.memory_mb = rules.memory_mb.raised_to(resources.memory_mb);
     }
-    Ok((body.read(&rules)?, image))
+    Ok((CreateBody::check(content, &rules)?, image))
 }
 
 /// Runs the start command of a template in a new sandbox, unless the sandbox has copies of its processes. Without it the sandbox is

@@ -121,6 +121,7 @@ async fn earlier(
             Some(Outcome::Earlier(ReplayableResponse {
                 status,
                 content,
+                location: None,
                 record_state: RecordState::Recorded,
             }))
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use admission::endpoint::serialize;
 use admission::error::ApiError;
-use api::{RunId, SandboxId};
+use api::{ExecutionId, RunId, SandboxId};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use engine::{DetachedRequest, TerminalSize};
@@ -42,19 +42,25 @@ pub async fn start(
     };
     let started = service.engine.sandbox(account, id).start_detached(request).await;
     let status = started.map_err(|error| fault(error, id))?;
-    Ok(ReplayableResponse::new(StatusCode::CREATED, serialize(&execution_view(id, status))?))
+    let view = execution_view(id, status);
+    let response = ReplayableResponse::new(StatusCode::CREATED, serialize(&view)?);
+    Ok(response.at(&location_of(id, &view.execution_id)))
 }
 
-/// Sets `Location` from the body, so that a replayed response has it too.
+fn location_of(sandbox: &SandboxId, execution: &ExecutionId) -> String {
+    format!("/v1/sandboxes/{sandbox}/executions/{execution}")
+}
+
+/// Sets `Location` of a response that an earlier request has recorded: the record has only its body.
 pub async fn with_location(response: Response) -> Result<Response, ApiError> {
-    if response.status() != StatusCode::CREATED {
+    if response.status() != StatusCode::CREATED || response.headers().contains_key(header::LOCATION) {
         return Ok(response);
     }
     let (mut parts, body) = response.into_parts();
     let content = body.collect().await.map_err(ApiError::internal)?.to_bytes();
     let StartedExecution { sandbox_id, execution_id } =
         serde_json::from_slice(&content).map_err(ApiError::internal)?;
-    let location = format!("/v1/sandboxes/{sandbox_id}/executions/{execution_id}");
+    let location = location_of(&sandbox_id, &execution_id);
     let location = HeaderValue::try_from(location).map_err(ApiError::internal)?;
     parts.headers.insert(header::LOCATION, location);
     Ok(Response::from_parts(parts, content.into()))
@@ -64,5 +70,5 @@ pub async fn with_location(response: Response) -> Result<Response, ApiError> {
 #[serde(rename_all = "camelCase")]
 struct StartedExecution {
     sandbox_id: SandboxId,
-    execution_id: api::ExecutionId,
+    execution_id: ExecutionId,
 }
