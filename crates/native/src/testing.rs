@@ -197,7 +197,10 @@ pub async fn gate(store: &MemoryStore, rates: Rates, output_memory: Arc<OutputMe
 
 /// The gate of a service that does not run yet.
 pub fn gate_of(service: &mut Service) -> &mut Gate {
-    Arc::get_mut(&mut service.gate).expect("a service that does not run yet")
+    match Arc::get_mut(&mut service.gate) {
+        Some(gate) => gate,
+        None => panic!("the service runs already"),
+    }
 }
 
 /// Adds a key while the service runs.
