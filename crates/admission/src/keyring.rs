@@ -140,7 +140,7 @@ impl Keyring {
     }
 
     /// For a text that was not found: whether it may be found now. Concurrent callers share one read and wait for it.
-    pub async fn refresh_and_find(&self, text: &str, store: &dyn Store) -> bool {
+    pub(crate) async fn refresh_and_find(&self, text: &str, store: &dyn Store) -> bool {
         if KeyText::parse_any(text).is_err() {
             return false;
         }

@@ -26,7 +26,8 @@ pub use own_secrets::{ExposedSecret, close as close_own_secrets, exposed as expo
 pub use private_files::{ExposedFile, exposed_files};
 
 /// The crates of this program that log, as filters name them.
-const LOG_TARGETS: [&str; 25] = [
+const LOG_TARGETS: [&str; 29] = [
+    "admission",
     "archive",
     "base",
     "builder",
@@ -42,14 +43,17 @@ const LOG_TARGETS: [&str; 25] = [
     "image",
     "listen",
     "mcp",
+    "native",
     "net",
     "netlink",
     "permits",
     "reader",
+    "relay",
     "rootfs",
     "rules",
     "sandboxd",
     "sandboxd_api",
+    "service",
     "store",
     "tarball",
 ];
