@@ -55,8 +55,8 @@ const FILES: &str = "/files";
 const USE: Token = Token { scope: Scope::Execute, charge: None };
 const START: Token = Token { scope: Scope::Execute, charge: Some(Charge::Sandbox(SandboxCharge::Execute)) };
 
-/// All endpoints.
-pub fn endpoints() -> Vec<Endpoint<Session>> {
+/// All endpoints. The handlers of files share the watchers.
+pub fn endpoints(watchers: &Arc<Watchers>) -> Vec<Endpoint<Session>> {
     use CallKind::{Stream, Unary};
     use {filesystem::Unary as Files, process::Unary as Processes};
     let process = |method| {
@@ -64,7 +64,13 @@ pub fn endpoints() -> Vec<Endpoint<Session>> {
             Ok::<_, Failure>(json_response(StatusCode::OK, &process::unary(call, method).await?))
         }
     };
-    let files = |method| move |call: Call| filesystem::unary(call, method);
+    let files = |method| {
+        let watchers = Arc::clone(watchers);
+        move |call: Call| {
+            let watchers = Arc::clone(&watchers);
+            async move { filesystem::unary(call, method, &watchers).await }
+        }
+    };
     vec![
         Endpoint::<Session>::get("/health", Open)
             .handler(|call| async move { Ok(health(&call.service.target).await) }),
@@ -167,10 +173,7 @@ async fn respond(
         Matched::Nothing => return unknown(request.uri().path()),
     };
     match right {
-        Ok(right) => {
-            let session = Session { target, right, watchers: Arc::clone(&api.watchers) };
-            carry_out(api, endpoint, session, request, request_id).await
-        }
+        Ok(right) => carry_out(api, endpoint, Session { target, right }, request, request_id).await,
         Err(refused) => refused,
     }
 }

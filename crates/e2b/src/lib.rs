@@ -77,7 +77,6 @@ pub struct E2bApi {
     pending: control::PendingBuilds,
     settings: Settings,
     tokens: Tokens,
-    watchers: Arc<envd::Watchers>,
     calls: Table<Self>,
     procedures: Table<envd::Session>,
 }
@@ -90,9 +89,8 @@ impl E2bApi {
             pending: Default::default(),
             settings,
             tokens: Tokens::new(secret),
-            watchers: Arc::default(),
             calls: Table::new(control::calls())?,
-            procedures: Table::new(envd::endpoints())?,
+            procedures: Table::new(envd::endpoints(&Arc::default()))?,
         }))
     }
 

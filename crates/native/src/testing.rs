@@ -5,6 +5,7 @@
 
 pub mod websocket;
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use admission::keyring::{Keyring, hash_of};
 use admission::limiter::Limiter;
 use admission::metrics::RequestMetrics;
 use admission::output_memory::OutputMemory;
-use anyhow::Result;
 use builder::Builder;
 use driver::fake::FakeDriver;
 use engine::{Clock, Engine, EngineSettings, Template};
@@ -24,7 +24,7 @@ use image::{Catalogue, Images, RegistryOptions};
 use rules::{Capacity, ImagePattern, ImagePolicy, KeyText, Rates, Scope, TimeMs};
 use service::Service;
 use service::idempotency::Idempotency;
-use service::images::{ImageAccess, ImageSettings};
+use service::image_access::{ImageAccess, ImageSettings};
 use service::ports::Ports;
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tempfile::TempDir;
@@ -32,6 +32,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::layers::Guarded;
 use crate::routes::{self, FixedLimits};
+
+/// An error fails the test.
+pub type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// What a harness is made with.
 pub struct Settings {

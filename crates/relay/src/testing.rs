@@ -7,11 +7,10 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use engine::Clock;
 use listen::{Limits, Listener, Server};
 use native::Unrouted;
-use native::testing::{Harness, Settings, key};
+use native::testing::{Harness, Result, Settings, key};
 use rules::Capacity;
 use sandboxd_client::{Client, Sandbox};
 use tokio_util::sync::CancellationToken;
@@ -38,7 +37,7 @@ impl TestService {
                 let _ = started.send(Err(error));
             }
         });
-        let address = address.recv().context("the thread of the service ended")??;
+        let address = address.recv().map_err(|_| "the thread of the service ended")??;
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
@@ -102,7 +101,7 @@ type Tested = Result<(), Box<dyn Error>>;
 /// Runs an example of a client's documentation against a new service. Panics with the example's error.
 pub fn run(example: impl AsyncFnOnce(&TestService) -> Tested) {
     let result = (|| {
-        let service = TestService::start()?;
+        let service = TestService::start().map_err(|error| error as Box<dyn Error>)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(example(&service))
     })();

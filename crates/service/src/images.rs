@@ -1,9 +1,6 @@
-//! Images that accounts name: which ones they may, where they come from, and room for them on this host.
+//! Images that accounts name: where they come from, and room for them on this host.
 
-mod access;
-mod allowed;
 mod layers_in_use;
-mod ledger;
 mod room;
 mod source;
 
@@ -12,8 +9,6 @@ use std::sync::Arc;
 use engine::Template;
 use image::Image;
 
-pub use access::{ImageAccess, ImageSettings};
-pub use allowed::{AllowedImages, Changed};
 pub use layers_in_use::layers_in_use;
 pub use source::{PullWait, find_image, pull_missing};
 

@@ -6,6 +6,7 @@
 pub mod bases;
 pub mod error;
 pub mod idempotency;
+pub mod image_access;
 pub mod images;
 pub mod origins;
 pub mod output;

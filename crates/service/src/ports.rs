@@ -7,7 +7,6 @@ mod secret;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
 use api::{Port, SandboxId};
 use rules::{HostOf, TimeMs, port_label};
 use store::ExposedPort;
@@ -15,7 +14,7 @@ use store::ExposedPort;
 use limiter::{PortLimiter, PortLimits};
 pub use limiter::{PortPermit, PortsFull};
 use secret::Secret;
-pub use secret::read_or_create as read_or_create_secret;
+pub use secret::{SecretError, read_or_create as read_or_create_secret};
 
 /// The most connections through all ports. Each may buffer some hundred kilobytes for a client that does not read.
 const MAX_CONNECTIONS: u32 = 4096;
@@ -47,7 +46,7 @@ pub struct Ports {
 
 impl Ports {
     /// Reads the secret in the data directory, or creates it.
-    pub fn open(data_dir: &Path, settings: PortSettings) -> Result<Self> {
+    pub fn open(data_dir: &Path, settings: PortSettings) -> Result<Self, SecretError> {
         Ok(Self::new(settings, Secret::open(data_dir)?))
     }
 

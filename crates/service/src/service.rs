@@ -15,7 +15,7 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::idempotency::Idempotency;
-use crate::images::ImageAccess;
+use crate::image_access::ImageAccess;
 use crate::origins::AllowedOrigins;
 use crate::ports::Ports;
 

@@ -1,7 +1,6 @@
 //! A call of the Connect protocol after authentication, and the response of streams.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,7 +12,6 @@ use futures_util::{Stream, StreamExt as _, stream};
 use super::auth::{self, Grant};
 use super::connect::{CallKind, CallOptions, Code, RpcError, call_options, end_of_stream};
 use super::failure::{Failure, STREAM_TYPE};
-use super::filesystem::Watchers;
 use super::session::Session;
 use super::target::Target;
 
@@ -26,7 +24,6 @@ pub struct Call {
     pub body: Body,
     /// Why the caller may do this.
     pub grant: Grant,
-    pub watchers: Arc<Watchers>,
 }
 
 impl Call {
@@ -35,8 +32,8 @@ impl Call {
         let target = session.target.clone();
         let user = auth::user(headers, target.defaults.user())?;
         let options = call_options(headers, kind)?;
-        let (grant, watchers) = (session.right.grant(), Arc::clone(&session.watchers));
-        Ok(Self { target, user, options, body, grant, watchers })
+        let grant = session.right.grant();
+        Ok(Self { target, user, options, body, grant })
     }
 }
 

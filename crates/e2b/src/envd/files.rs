@@ -9,17 +9,14 @@ mod range;
 mod upload;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, StatusCode, Uri, request};
+use axum::http::{StatusCode, request};
 use axum::response::Response;
-use time::OffsetDateTime;
 
-use super::auth::{self, TokenCheck};
-use super::connect::{Code, RpcError};
+use super::auth;
+use super::connect::RpcError;
 use super::failure::{Failure, Form, json_response};
 use super::query::FileQuery;
 use super::session::{Right, Session};
-use super::signature::{self, Signed, SignedOperation};
-use super::target::Target;
 
 /// Answers a request for a file.
 pub async fn download(session: &Session, parts: &request::Parts) -> Response {
@@ -52,32 +49,4 @@ fn user_and_path(session: &Session, parts: &request::Parts) -> Result<(String, S
         (name, _) => name.to_owned(),
     };
     Ok((user, query.path))
-}
-
-/// Requires the access token or a signature.
-pub fn authorize(
-    target: &Target,
-    method: &Method,
-    uri: &Uri,
-    headers: &HeaderMap,
-) -> Result<Right, RpcError> {
-    let operation = if *method == Method::POST { SignedOperation::Write } else { SignedOperation::Read };
-    let query = FileQuery::parse(uri.query())?;
-    let refuse = |message: String| RpcError::new(Code::Unauthenticated, message);
-    match target.check_token(headers) {
-        TokenCheck::Valid(grant) => Ok(Right::Granted(grant)),
-        TokenCheck::Wrong => Err(refuse("access token present in header but does not match".to_owned())),
-        TokenCheck::Missing => {
-            let signed = Signed {
-                path: &query.path,
-                operation,
-                user: &query.username,
-                expiration: query.signature_expiration,
-            };
-            let now_s = OffsetDateTime::now_utc().unix_timestamp();
-            signature::check(query.signature.as_deref(), signed, &target.valid_tokens(), now_s)
-                .map(|()| Right::Signed)
-                .map_err(|refusal| refuse(refusal.to_string()))
-        }
-    }
 }

@@ -41,8 +41,8 @@ pub enum Unary {
 }
 
 /// Runs a unary method.
-pub async fn unary(call: Call, method: Unary) -> Result<Response, Failure> {
-    let Call { target, user, options, body, watchers, .. } = call;
+pub async fn unary(call: Call, method: Unary, watchers: &Watchers) -> Result<Response, Failure> {
+    let Call { target, user, options, body, .. } = call;
     let json = unary_message(body, &target.buffers(), MAX_SHORT_MESSAGE).await?;
     let work = async {
         let response = match method {
@@ -90,7 +90,7 @@ pub async fn unary(call: Call, method: Unary) -> Result<Response, Failure> {
 
 /// Streams the events of a directory.
 pub async fn watch(call: Call) -> Result<Response, Failure> {
-    let Call { target, user, options, body, grant, .. } = call;
+    let Call { target, user, options, body, grant } = call;
     let json = single_message(body, &target.buffers(), MAX_SHORT_MESSAGE).await?;
     let WatchRequest { path, recursive, include_entry } = parse(&json)?;
     let watch = target.sandbox().watch(false, &user, path.as_bytes(), recursive).await;

@@ -87,7 +87,7 @@ pub async fn unary(call: Call, method: Unary) -> Result<Value, Failure> {
 
 /// Starts a process and streams its output.
 pub async fn start(call: Call) -> Result<Response, Failure> {
-    let Call { target, user, options, body, grant, .. } = call;
+    let Call { target, user, options, body, grant } = call;
     // Kept until the process has its arguments: it counts for them.
     let json = single_message(body, &target.buffers(), MAX_MESSAGE).await?;
     let request: StartRequest = parse(&json)?;

@@ -1,24 +1,24 @@
 //! What the handlers of one request share: the sandbox, and why the request may use it.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use admission::endpoint::{Door, Matched};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::Response;
+use time::OffsetDateTime;
 
 use super::FILES;
 use super::auth::{Grant, TokenCheck};
+use super::connect::{Code, RpcError};
 use super::failure::{Failure, Form, http_error};
-use super::files;
-use super::filesystem::Watchers;
+use super::query::FileQuery;
+use super::signature::{self, Signed, SignedOperation};
 use super::target::Target;
 
 /// An authorized request.
 pub struct Session {
     pub target: Target,
     pub right: Right,
-    pub watchers: Arc<Watchers>,
 }
 
 impl Door for Session {
@@ -51,7 +51,7 @@ impl Right {
             return Ok(Self::Open);
         }
         if uri.path() == FILES {
-            let right = files::authorize(target, method, uri, headers);
+            let right = authorize(target, method, uri, headers);
             return right.map_err(|error| Failure::from(error).response(Form::Http, &target.shown_id));
         }
         match target.check_token(headers) {
@@ -76,6 +76,29 @@ impl Right {
         match self {
             Self::Granted(grant) => grant.clone(),
             Self::Signed | Self::Open => Grant::Open,
+        }
+    }
+}
+
+/// A request for files has the access token or a signature.
+fn authorize(target: &Target, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Right, RpcError> {
+    let operation = if *method == Method::POST { SignedOperation::Write } else { SignedOperation::Read };
+    let query = FileQuery::parse(uri.query())?;
+    let refuse = |message: String| RpcError::new(Code::Unauthenticated, message);
+    match target.check_token(headers) {
+        TokenCheck::Valid(grant) => Ok(Right::Granted(grant)),
+        TokenCheck::Wrong => Err(refuse("access token present in header but does not match".to_owned())),
+        TokenCheck::Missing => {
+            let signed = Signed {
+                path: &query.path,
+                operation,
+                user: &query.username,
+                expiration: query.signature_expiration,
+            };
+            let now_s = OffsetDateTime::now_utc().unix_timestamp();
+            signature::check(query.signature.as_deref(), signed, &target.valid_tokens(), now_s)
+                .map(|()| Right::Signed)
+                .map_err(|refusal| refuse(refusal.to_string()))
         }
     }
 }

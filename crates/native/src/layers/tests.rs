@@ -20,7 +20,7 @@ use listen::{Answers, Fault};
 use rules::{Capacity, Rates, TimeMs};
 use serde_json::Value;
 use service::idempotency::Idempotency;
-use service::images::{ImageAccess, ImageSettings};
+use service::image_access::{ImageAccess, ImageSettings};
 use service::origins::AllowedOrigins;
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tokio_util::sync::CancellationToken;

@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use image::{Catalogue, Image, ImageSource, Images};
 use rules::{AddedPattern, ImageReference};
 use rustix::fs::{FlockOperation, flock};
+use service::image_access::{AllowedImages, Changed};
 use service::images::layers_in_use;
-use service::images::{AllowedImages, Changed};
 use store::{SqliteStore, Store};
 
 use crate::app::{catalogue, images_lock, make_private_dir, open_existing_images, open_images};

@@ -1,7 +1,7 @@
 //! Names of images that no sandbox can have.
 
 use rules::{AddedPattern, ImageReference, is_same_image, mistyped};
-use service::images::AllowedImages;
+use service::image_access::AllowedImages;
 
 use crate::app::{catalogue, images_dir};
 use crate::config::Config;

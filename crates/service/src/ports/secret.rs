@@ -4,10 +4,9 @@
 //! replacing the file invalidates all tokens.
 
 use std::fmt;
-use std::io::ErrorKind;
-use std::path::Path;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
 use api::SandboxId;
 use rand::Rng;
 use ring::hmac;
@@ -19,10 +18,21 @@ const BYTES: usize = 32;
 /// The prefix of the signed message, which separates tokens from signatures for other purposes.
 const PURPOSE: &[u8] = b"sandboxd port token 1";
 
+/// Why a secret cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    #[error("cannot {action} {}", path.display())]
+    File { action: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "{} has {found} bytes, but a secret has {BYTES}; remove the file, and the next start creates a new one", path.display()
+    )]
+    Length { path: PathBuf, found: usize },
+}
+
 pub struct Secret(hmac::Key);
 
 impl Secret {
-    pub fn open(dir: &Path) -> Result<Self> {
+    pub fn open(dir: &Path) -> Result<Self, SecretError> {
         Ok(Self::of(&read_or_create(dir, FILE)?))
     }
 
@@ -54,22 +64,24 @@ impl Secret {
 }
 
 /// Reads the secret in a file of the data directory, or creates it.
-pub fn read_or_create(dir: &Path, file: &str) -> Result<[u8; BYTES]> {
+pub fn read_or_create(dir: &Path, file: &str) -> Result<[u8; BYTES], SecretError> {
     let path = dir.join(file);
     let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let mut secret = [0; BYTES];
             rand::rng().fill_bytes(&mut secret);
-            base::replace_file(&path, &secret, 0o600)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-            secret.to_vec()
+            base::replace_file(&path, &secret, 0o600).map_err(|source| SecretError::File {
+                action: "write",
+                path,
+                source,
+            })?;
+            return Ok(secret);
         }
-        read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        Err(source) => return Err(SecretError::File { action: "read", path, source }),
     };
     let found = bytes.len();
-    let remedy = "remove the file, and the next start creates a new one";
-    let wrong = || format!("{} has {found} bytes, but a secret has {BYTES}; {remedy}", path.display());
-    bytes.try_into().ok().with_context(wrong)
+    bytes.try_into().map_err(|_| SecretError::Length { path, found })
 }
 
 /// Unambiguous: all parts but the id have a fixed length, and the id has no NUL.

@@ -8,8 +8,8 @@ use axum::http::{Request, StatusCode};
 use rules::{AddedPattern, AllowedVersions, ImagePattern, ImagePolicy};
 use serde_json::{Value, json};
 use service::error::{KnownImages, unknown_image};
-use service::images::AllowedImages;
-use service::images::{ImageAccess, ImageSettings};
+use service::image_access::AllowedImages;
+use service::image_access::{ImageAccess, ImageSettings};
 
 use super::fixture::{Answer, Fixture, HANGING, IMAGE, bearer, request};
 

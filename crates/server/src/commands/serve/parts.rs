@@ -22,7 +22,7 @@ use rules::ExecuteRules;
 use service::Service;
 use service::bases::bases;
 use service::idempotency::Idempotency;
-use service::images::{ImageAccess, ImageSettings};
+use service::image_access::{ImageAccess, ImageSettings};
 use service::ports::{PortSettings, Ports, read_or_create_secret};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

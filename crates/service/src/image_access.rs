@@ -1,5 +1,8 @@
 //! Which images of registries accounts may name, what their pulls may take, and which images they have requested.
 
+mod allowed;
+mod ledger;
+
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -8,8 +11,9 @@ use base::IgnorePoison;
 use image::{ClientPull, Images};
 use rules::{ImagePolicy, ImageReference, ImageRefusal};
 
-use super::allowed::AllowedImages;
-use super::ledger::PullLedger;
+use ledger::PullLedger;
+
+pub use allowed::{AllowedImages, AllowedImagesError, Changed};
 
 /// From this number on, names without an image are forgotten.
 const REMEMBERED: usize = 1_000;
@@ -50,7 +54,7 @@ impl ImageAccess {
         let added = match read {
             Ok(Ok(added)) => added,
             Ok(Err(error)) => {
-                tracing::error!(error = format!("{error:#}"), "cannot read the added patterns of images");
+                tracing::error!(error = base::chain_text(&error), "cannot read the added patterns of images");
                 Vec::new()
             }
             Err(error) => {

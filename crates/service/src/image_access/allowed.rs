@@ -1,11 +1,11 @@
 //! The patterns of images that `sandboxd image allow` has added to those of the configuration: a file in the data directory. The running
 //! daemon reads it for each image that a client names, so that a change has an effect at once.
 
+use std::error::Error;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
 use rules::{AddedPattern, ImagePattern};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,19 @@ const FILE: &str = "allowed-images.json";
 const LOCK: &str = "allowed-images.lock";
 const PATTERNS: usize = 10_000;
 const FILE_BYTES: u64 = 16 << 20;
+
+/// Why the patterns cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AllowedImagesError {
+    #[error("cannot {action} {}", path.display())]
+    File { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} is malformed", path.display())]
+    Malformed { path: PathBuf, source: Box<dyn Error + Send + Sync> },
+    #[error("there are {PATTERNS} patterns already; remove some")]
+    TooMany,
+}
+
+type Result<T> = std::result::Result<T, AllowedImagesError>;
 
 /// The patterns of a data directory.
 #[derive(Debug, Clone)]
@@ -50,12 +63,13 @@ impl AllowedImages {
         match File::open(&path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut text)) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Err(source) => return Err(AllowedImagesError::File { action: "read", path, source }),
         }
-        let malformed = || format!("{} is malformed", path.display());
-        let entries: Vec<StoredPattern> = serde_json::from_slice(&text).with_context(malformed)?;
+        let malformed = |source| AllowedImagesError::Malformed { path: path.clone(), source };
+        let entries: Vec<StoredPattern> = serde_json::from_slice(&text).map_err(|error| malformed(error.into()))?;
         let parsed = entries.into_iter().map(|StoredPattern { pattern, account }| {
-            Ok(AddedPattern { pattern: ImagePattern::parse(&pattern).with_context(malformed)?, account })
+            let pattern = ImagePattern::parse(&pattern).map_err(|error| malformed(error.into()))?;
+            Ok(AddedPattern { pattern, account })
         });
         parsed.collect()
     }
@@ -66,7 +80,9 @@ impl AllowedImages {
             if patterns.contains(&added) {
                 return Ok(Changed::No);
             }
-            ensure!(patterns.len() < PATTERNS, "there are {PATTERNS} patterns already; remove some");
+            if patterns.len() >= PATTERNS {
+                return Err(AllowedImagesError::TooMany);
+            }
             patterns.push(added);
             Ok(Changed::Yes)
         })
@@ -83,8 +99,12 @@ impl AllowedImages {
 
     /// One change at a time, by any process.
     fn change(&self, change: impl FnOnce(&mut Vec<AddedPattern>) -> Result<Changed>) -> Result<Changed> {
-        let lock = lock_file(&self.dir.join(LOCK))?;
-        flock(&lock, FlockOperation::LockExclusive)?;
+        let path = self.dir.join(LOCK);
+        let locked = lock_file(&path).and_then(|file| {
+            flock(&file, FlockOperation::LockExclusive)?;
+            Ok(file)
+        });
+        let _lock = locked.map_err(|source| AllowedImagesError::File { action: "lock", path, source })?;
         let mut patterns = self.read()?;
         let changed = change(&mut patterns)?;
         if changed == Changed::Yes {
@@ -100,8 +120,9 @@ impl AllowedImages {
         };
         let entries: Vec<StoredPattern> = patterns.iter().map(entry).collect();
         let path = self.dir.join(FILE);
-        base::replace_file(&path, &serde_json::to_vec_pretty(&entries)?, 0o644)
-            .with_context(|| format!("cannot write {}", path.display()))
+        let text = serde_json::to_vec_pretty(&entries).map_err(io::Error::from);
+        let written = text.and_then(|text| base::replace_file(&path, &text, 0o644));
+        written.map_err(|source| AllowedImagesError::File { action: "write", path, source })
     }
 }
 
