@@ -27,10 +27,9 @@ mod view;
 
 use std::sync::Arc;
 
-use admission::endpoint::{self, AccessRule};
 use admission::endpoint::{
-    Access, Authorized, CREATE, Declaration, Door, Endpoint, Keyed, READ, RawBody, TERMINATE, Table, Token,
-    WRITE,
+    self, Access, AccessRule, Authorized, CREATE, Declaration, Door, Endpoint, Keyed, READ, RawBody,
+    TERMINATE, Token, WRITE,
 };
 use admission::keyring::Caller;
 use admission::record::Record;

@@ -38,6 +38,14 @@ pub const PRIVATE_PORT: Rule = Rule {
     access: admission::endpoint::Access::Token { scope: Scope::Execute, charge: None },
 };
 
+/// What a request for a port needs.
+const fn rule_of(visibility: PortVisibility) -> Rule {
+    match visibility {
+        PortVisibility::Public => PUBLIC_PORT,
+        PortVisibility::Private => PRIVATE_PORT,
+    }
+}
+
 /// What happens to a request that is allowed.
 pub enum Access {
     Allowed,
@@ -72,7 +80,7 @@ pub async fn authorize(
         let message = "the path contains an API key or a token, which would be passed to the program; send a key in the header Authorization, a token in the header X-Sandbox-Token";
         return Err(ApiError::new(ErrorCode::InvalidRequest, message));
     }
-    if exposure.port.visibility == PortVisibility::Public {
+    if rule_of(exposure.port.visibility).access.scope().is_none() {
         return Ok(Access::Allowed);
     }
     let opens = |token: &String| {

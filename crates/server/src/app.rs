@@ -19,9 +19,9 @@ use base::lock_file;
 use driver_host::{DiskRates, HostDriver, HostSize, Settings, TableState, kernel_tables};
 use engine::{
     Clock, DetachedSettings, Engine, EngineSettings, HostSample, HostWatch, Parts, PoolKey, PoolTarget,
-    SnapshotCopies, Template,
+    SnapshotCopies,
 };
-use image::{Catalogue, Image, Images, RegistryOptions};
+use image::{Catalogue, Images, RegistryOptions};
 use net::{Network, Pool as AddressPool};
 use rules::{ConfigRules, Host, IsolationPolicy, IsolationRules, Overcommit, Ranges, sandbox_config};
 use service::images::template;

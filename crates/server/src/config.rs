@@ -43,8 +43,6 @@ use crate::first_key::LOCAL_ACCOUNT;
 pub use self::egress::NetworkKind;
 pub use self::http::{Http, Tls};
 pub use self::log::{Log, LogFormat, check_log_level};
-#[cfg(any(test, feature = "testing"))]
-pub use self::mcp::Mcp;
 use declare::DeclaredTable;
 use isolation::{ContainerTable, GvisorTable};
 pub use limits::Limits;

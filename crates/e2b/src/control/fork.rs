@@ -1,6 +1,5 @@
 //! Forks of a sandbox.
 
-use api::SandboxId;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;

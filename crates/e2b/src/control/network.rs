@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use api::bounds::EGRESS_NETWORKS;
-use api::{CreateEgress, CreateNetwork, EgressDefault, SandboxId};
+use api::{CreateEgress, CreateNetwork, EgressDefault};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;

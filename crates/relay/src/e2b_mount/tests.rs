@@ -57,6 +57,18 @@ fn headers_are_checked() {
     }
 }
 
+/// The API on a service.
+fn e2b_of(service: &Arc<Service>) -> Arc<E2b> {
+    let settings = e2b::Settings {
+        templates: e2b::default_templates(),
+        public_ports: true,
+        domain: service.ports.public_domain(),
+        scheme: service.ports.scheme(),
+        isolation: Arc::clone(&service.isolation),
+    };
+    E2b::new(service, settings, &[7; 32]).unwrap()
+}
+
 /// A service with the API enabled, on the fake driver.
 struct Fixture {
     harness: Harness,
@@ -84,14 +96,7 @@ impl Fixture {
             max_output_bytes: 1 << 20,
         };
         let harness = Harness::with(settings, change).await.unwrap();
-        let settings = e2b::Settings {
-            templates: e2b::default_templates(),
-            public_ports: true,
-            domain: harness.service.ports.public_domain(),
-            scheme: harness.service.ports.scheme(),
-            isolation: Arc::clone(&harness.service.isolation),
-        };
-        let e2b = Some(E2b::new(&harness.service, settings, &[7; 32]).unwrap());
+        let e2b = Some(e2b_of(&harness.service));
         let relay = Relay { api: harness.guarded.clone(), e2b };
         Self { harness, relay }
     }

@@ -271,7 +271,7 @@ async fn all_tokens_of_a_key_end_with_it() {
         assert!(rest.contains("unauthenticated") && rest.contains("revoked"), "{rest}");
     }
     // A new server with the same secret and store, as after a restart.
-    let e2b = Some(Arc::new(E2b::new(&Config::default(), &fixture.harness.service, &[7; 32])));
+    let e2b = Some(e2b_of(&fixture.harness.service));
     let fixture = Fixture { relay: Relay { api: fixture.relay.api.clone(), e2b }, ..fixture };
     let token = |view: &Value| view["envdAccessToken"].as_str().unwrap().to_owned();
     assert_eq!(call(&fixture, &id, LIST, &token(&own), "{}").await.status(), 401);
