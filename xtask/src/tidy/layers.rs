@@ -133,7 +133,7 @@ const LAYERS: [Layer; 36] = [
             "listen",
             "sandboxd-client",
         ],
-        &[],
+        &["driver"],
     ),
     // Only the program that assembles the parts depends on an isolation backend.
     layer(

@@ -8,6 +8,7 @@ use std::time::Duration;
 use admission::captured_log::CapturedLog;
 use axum::body::Body;
 use axum::http::Method;
+use driver::fake::{DriverOp, Fault};
 use engine::Clock;
 use http_body_util::BodyExt;
 use listen::Application;
@@ -246,6 +247,23 @@ async fn refusals_are_counted_and_logged_as_those_of_the_native_api() {
     let line = log.requests().pop().unwrap();
     let fields = &line["fields"];
     assert_eq!((&fields["key_id"], &fields["reason"]), (&json!("key_1"), &json!("revoked")), "{line}");
+}
+
+#[tokio::test]
+async fn only_a_failure_of_the_service_is_an_error_in_the_log() {
+    let fixture = Fixture::new().await;
+    let log = CapturedLog::default();
+    let _capture = log.begin();
+    fixture.harness.driver.fail_next(DriverOp::Start, Fault::Before);
+    let failed = fixture.ask("POST /sandboxes", json!({ "templateID": "ubuntu:24.04" })).await;
+    assert_eq!(failed.status, 500, "{}", failed.body);
+    let line = log.requests().pop().unwrap();
+    assert_eq!((&line["level"], &line["fields"]["account"]), (&json!("ERROR"), &json!("one")), "{line}");
+    assert!(line["fields"]["cause"].is_string(), "{line}");
+    // Anybody can ask for a sandbox that does not exist.
+    fixture.send("49983-sbabcdefgh23.sandboxes.localhost", "POST /files", "", "").await;
+    let line = log.requests().pop().unwrap();
+    assert_eq!((&line["level"], &line["fields"]["status"]), (&json!("INFO"), &json!(502)), "{line}");
 }
 
 #[tokio::test]
