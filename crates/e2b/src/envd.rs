@@ -154,7 +154,8 @@ async fn respond(
         id,
     };
     let matched = api.procedures.find(request.method(), request.uri().path()).matched;
-    let right = Right::of(&target, &matched, request.method(), request.uri(), request.headers());
+    let head = (request.method(), request.uri(), request.headers());
+    let right = Right::of(&target, &matched, head);
     if right.is_ok() {
         log.account = Some(Arc::clone(&target.account));
     }
@@ -174,7 +175,7 @@ async fn respond(
     };
     match right {
         Ok(right) => carry_out(api, endpoint, Session { target, right }, request, request_id).await,
-        Err(refused) => refused,
+        Err(refused) => refused.response(&target.shown_id),
     }
 }
 

@@ -36,30 +36,45 @@ pub enum Right {
     Open,
 }
 
+/// Why a request may not use the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoRight {
+    /// Of a request for files.
+    File(RpcError),
+    /// The access token is missing or wrong.
+    NoToken,
+}
+
+impl NoRight {
+    pub fn response(self, shown_id: &str) -> Response {
+        match self {
+            Self::File(error) => Failure::from(error).response(Form::Http, shown_id),
+            Self::NoToken => {
+                let message = "the header X-Access-Token is missing or does not match";
+                http_error(StatusCode::UNAUTHORIZED, message)
+            }
+        }
+    }
+}
+
 impl Right {
-    /// The error is the response.
+    /// Decides by the declaration that a request has matched.
     pub fn of(
         target: &Target,
         matched: &Matched<'_, Session>,
-        method: &Method,
-        uri: &Uri,
-        headers: &HeaderMap,
-    ) -> Result<Self, Response> {
+        (method, uri, headers): (&Method, &Uri, &HeaderMap),
+    ) -> Result<Self, NoRight> {
         if let Matched::Endpoint(endpoint) = matched
             && endpoint.access.scope().is_none()
         {
             return Ok(Self::Open);
         }
         if uri.path() == FILES {
-            let right = authorize(target, method, uri, headers);
-            return right.map_err(|error| Failure::from(error).response(Form::Http, &target.shown_id));
+            return authorize(target, method, uri, headers).map_err(NoRight::File);
         }
         match target.check_token(headers) {
             TokenCheck::Valid(grant) => Ok(Self::Granted(grant)),
-            TokenCheck::Wrong | TokenCheck::Missing => Err(http_error(
-                StatusCode::UNAUTHORIZED,
-                "the header X-Access-Token is missing or does not match",
-            )),
+            TokenCheck::Wrong | TokenCheck::Missing => Err(NoRight::NoToken),
         }
     }
 
