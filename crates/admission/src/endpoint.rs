@@ -111,7 +111,9 @@ pub struct Token {
     pub charge: Option<Charge>,
 }
 
+/// Counts as a read of the key.
 pub const READ: Keyed = Keyed { scope: Scope::Read, charge: Charge::Key(KeyCharge::Read) };
+/// Counts as a write of the key.
 pub const WRITE: Keyed = Keyed { scope: Scope::Write, charge: Charge::Key(KeyCharge::Write) };
 /// Counts as a write and as a creation.
 pub const CREATE: Keyed = Keyed { scope: Scope::Write, charge: Charge::Key(KeyCharge::Create) };
@@ -212,22 +214,27 @@ pub struct Declaration<S, A, B = NoBody, R = Response> {
 }
 
 impl<S: Door> Endpoint<S> {
+    /// A `GET`, which also answers `HEAD`.
     pub fn get<A: AccessRule>(path: &'static str, access: A) -> Declaration<S, A> {
         Declaration::new(Method::GET, path, access)
     }
 
+    /// A `POST`.
     pub fn post<A: AccessRule>(path: &'static str, access: A) -> Declaration<S, A> {
         Declaration::new(Method::POST, path, access)
     }
 
+    /// A `PUT`.
     pub fn put<A: AccessRule>(path: &'static str, access: A) -> Declaration<S, A> {
         Declaration::new(Method::PUT, path, access)
     }
 
+    /// A `PATCH`.
     pub fn patch<A: AccessRule>(path: &'static str, access: A) -> Declaration<S, A> {
         Declaration::new(Method::PATCH, path, access)
     }
 
+    /// A `DELETE`.
     pub fn delete<A: AccessRule>(path: &'static str, access: A) -> Declaration<S, A> {
         Declaration::new(Method::DELETE, path, access)
     }

@@ -91,6 +91,7 @@ impl ApiError {
         self
     }
 
+    /// Adds an entry of `details`, which programs read.
     #[must_use]
     pub fn with_detail(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.details.insert(name.to_owned(), value.into());
@@ -104,6 +105,7 @@ impl ApiError {
         self
     }
 
+    /// Adds what the log shows and the client does not.
     #[must_use]
     pub fn with_cause(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.cause = Some(Arc::from(cause.into()));
@@ -144,12 +146,14 @@ impl ApiError {
         serde_json::to_vec(&body).unwrap_or_default()
     }
 
+    /// Replaces the status of the code by a more specific one.
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> Self {
         self.status = Some(status);
         self
     }
 
+    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         let own = || StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         self.status.unwrap_or_else(own)

@@ -55,10 +55,12 @@ pub struct Permit {
 }
 
 impl InFlight {
+    /// Without a request yet.
     pub fn new(quotas: QuotaTable) -> Self {
         Self { quotas, accounts: RwLock::default() }
     }
 
+    /// Counts a request of an account until the permit is dropped. Fails if its quota is used up.
     pub fn enter(&self, account: &Arc<str>, kind: Kind) -> Result<Permit, QuotaExceeded> {
         let counts = self.counts(account);
         let quotas = self.quotas.of(account);

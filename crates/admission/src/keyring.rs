@@ -108,6 +108,7 @@ pub fn hash_of(key: &KeyText) -> [u8; 32] {
 }
 
 impl Keyring {
+    /// Reads all keys.
     pub async fn load(store: &dyn Store) -> Result<Self, StoreError> {
         let keys = Keys::read(store, store.keys_version().await?).await?;
         Ok(Self { keys: RwLock::new(keys), last_refresh: Mutex::default() })

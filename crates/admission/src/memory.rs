@@ -33,6 +33,7 @@ pub enum Exhausted {
 }
 
 impl MemoryBudget {
+    /// `account_bytes` of one account, at most `all_bytes` of all together.
     pub fn new(all_bytes: usize, account_bytes: usize) -> Self {
         let all = Arc::new(Semaphore::new(all_bytes.min(Semaphore::MAX_PERMITS)));
         Self {
@@ -184,11 +185,13 @@ pub struct GrowingBody {
 }
 
 impl GrowingBody {
+    /// The greatest length.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    pub fn len(&self) -> usize {
+    /// Bytes that have arrived.
+    pub fn received(&self) -> usize {
         self.bytes.len()
     }
 
@@ -255,8 +258,8 @@ mod tests {
         bytes: usize,
     ) -> Result<GrowingBody, ApiError> {
         let mut growing = memory.body(account, 16 * MIB);
-        while growing.len() < bytes {
-            growing.add(&[7; FREE_BYTES][..FREE_BYTES.min(bytes - growing.len())]).await?;
+        while growing.received() < bytes {
+            growing.add(&[7; FREE_BYTES][..FREE_BYTES.min(bytes - growing.received())]).await?;
         }
         Ok(growing)
     }

@@ -20,6 +20,7 @@ impl RequestId {
         Self::from_client(headers).unwrap_or_else(Self::generate)
     }
 
+    /// A random id.
     pub fn generate() -> Self {
         let mut random = [0; 12];
         rand::rng().fill_bytes(&mut random);

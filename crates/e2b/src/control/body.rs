@@ -106,7 +106,7 @@ impl Call {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| E2bError::invalid("the body ended early"))?;
             let Ok(data) = frame.into_data() else { continue };
-            if content.len() + data.len() > MAX_BYTES {
+            if content.received() + data.len() > MAX_BYTES {
                 let message = format!("the body is larger than {MAX_BYTES} bytes");
                 return Err(E2bError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
             }

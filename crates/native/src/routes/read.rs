@@ -92,7 +92,7 @@ async fn whole_body(headers: &HeaderMap, mut body: Body, mut read: GrowingBody) 
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|fault| broken_body(&fault))?;
         let Ok(data) = frame.into_data() else { continue };
-        if read.len() + data.len() > max {
+        if read.received() + data.len() > max {
             return Err(too_large(None, max));
         }
         read.add(&data).await?;

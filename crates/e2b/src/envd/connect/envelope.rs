@@ -52,9 +52,9 @@ impl EnvelopeReader {
                 self.begin(prefix)?
             }
         };
-        let missing = partial.length - partial.content.len();
+        let missing = partial.length - partial.content.received();
         append(&mut partial.content, &input.split_to(missing.min(input.len()))).await?;
-        if partial.content.len() < partial.length {
+        if partial.content.received() < partial.length {
             self.partial = Some(partial);
             return Ok(None);
         }

@@ -95,7 +95,7 @@ fn timeout(text: &str) -> Result<Duration, RpcError> {
 pub async fn unary_message(mut body: Body, buffers: &Buffers, max_bytes: usize) -> Result<Bytes, RpcError> {
     let mut message = buffers.message(max_bytes);
     while let Some(chunk) = next_chunk(&mut body).await? {
-        check_length(message.len() + chunk.len(), max_bytes)?;
+        check_length(message.received() + chunk.len(), max_bytes)?;
         append(&mut message, &chunk).await?;
     }
     Ok(message.done())
