@@ -98,3 +98,44 @@ impl IntoResponse for E2bError {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_refusals_for_now_say_when_to_try_again() {
+        for (status, wait) in
+            [(400, None), (404, None), (409, None), (500, None), (429, Some(1)), (503, Some(1))]
+        {
+            let error = E2bError::new(StatusCode::from_u16(status).unwrap(), "x");
+            assert_eq!(error.retry_after_s, wait, "{status}");
+        }
+        assert_eq!(E2bError::new(StatusCode::TOO_MANY_REQUESTS, "x").retry_after(30).retry_after_s, Some(30));
+    }
+
+    #[tokio::test]
+    async fn the_response_has_the_body_that_clients_parse_and_the_native_code_for_the_log() {
+        let error = E2bError {
+            native_code: Some(ErrorCode::ALL[0]),
+            ..E2bError::new(StatusCode::SERVICE_UNAVAILABLE, "later \"soon\"")
+        };
+        let response = error.into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[RETRY_AFTER], "1");
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+        assert_eq!(response.extensions().get::<ErrorCode>(), Some(&ErrorCode::ALL[0]));
+        let body = axum::body::to_bytes(response.into_body(), 1 << 10).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body, json!({ "code": 503, "message": "later \"soon\"" }));
+        let missing = E2bError::no_sandbox("sb\n1").into_response();
+        assert_eq!((missing.status().as_u16(), missing.headers().get(RETRY_AFTER)), (404, None));
+        assert!(missing.extensions().get::<ErrorCode>().is_none());
+    }
+
+    #[test]
+    fn ids_of_clients_are_quoted_in_messages() {
+        assert_eq!(E2bError::no_sandbox("sbx").message, "sandbox 'sbx' not found");
+        assert!(!E2bError::no_sandbox("a\nb").message.contains('\n'));
+    }
+}

@@ -24,3 +24,20 @@ pub fn rules_for_templates(isolation: IsolationRules) -> ConfigRules {
         ..rules
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_in_seconds_is_bounded_and_does_not_overflow() {
+        for (seconds, ms) in [(0, Some(0)), (1, Some(1000)), (86_400, Some(86_400_000)), (86_401, None)] {
+            assert_eq!(timeout_ms(seconds).ok(), ms, "{seconds}");
+        }
+        for seconds in [-1, i64::MIN, i64::MAX] {
+            let error = timeout_ms(seconds).unwrap_err();
+            assert_eq!(error.status.as_u16(), 400);
+            assert_eq!(error.message, format!("timeout is {seconds}; allowed: 0 to 86400 seconds"));
+        }
+    }
+}

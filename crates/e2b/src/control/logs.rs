@@ -310,4 +310,56 @@ mod tests {
         }
         assert!(Query::of_lines(Some("start=-1")).is_err());
     }
+
+    #[test]
+    fn only_failures_are_errors_and_only_refused_connections_warn() {
+        let of = |level: Level| {
+            let kinds = EventKind::ALL.iter().filter(move |kind| Level::of(**kind) == level);
+            kinds.map(|kind| kind.as_str()).collect::<Vec<_>>()
+        };
+        let errors = ["sandbox.error", "template.failed", "exec.error", "file.error", "agent.error"];
+        assert_eq!(of(Level::Error), errors);
+        assert_eq!(of(Level::Warn), ["network.refused"]);
+        assert_eq!(of(Level::Debug), [""; 0], "nothing is below the default");
+    }
+
+    #[test]
+    fn a_level_selects_the_kinds_at_and_above_it() {
+        let id = "sb_abcdefgh23".parse().unwrap();
+        let kinds = |level: &str| {
+            let query = Query::of_entries(Some(&format!("level={level}"))).unwrap();
+            query.filter("one".to_owned(), &id).kinds.len()
+        };
+        // Without kinds a filter selects all.
+        assert_eq!((kinds("debug"), kinds("info"), kinds("")), (0, 0, 0));
+        assert_eq!((kinds("warn"), kinds("error")), (6, 5));
+    }
+
+    #[test]
+    fn the_cursor_is_included_in_either_direction() {
+        let forward = Query::of_entries(Some("cursor=5")).unwrap();
+        assert_eq!((forward.from, forward.until), (Some(TimeMs(5)), None));
+        let last = format!("cursor={}&direction=backward", u64::MAX);
+        let backward = Query::of_entries(Some(&last)).unwrap();
+        assert_eq!((backward.from, backward.until), (None, Some(TimeMs(u64::MAX))));
+    }
+
+    #[test]
+    fn the_message_has_the_part_that_says_most() {
+        for (data, message) in [
+            (json!({ "reason": "r", "path": "/p", "command": "c" }), "file.read: c"),
+            (json!({ "reason": "r", "path": "/p", "message": "m" }), "file.read: m"),
+            (json!({ "reason": "r", "path": "/p" }), "file.read: /p"),
+            (json!({ "command": null, "reason": "r" }), "file.read: r"),
+            (json!({ "bytes": 5 }), "file.read"),
+            (json!("no object"), "file.read"),
+        ] {
+            assert_eq!(Entry::of(&event(EventKind::FileRead, data.clone())).message, message, "{data}");
+        }
+        let later = Event { kind: "file.burnt".to_owned(), ..event(EventKind::FileRead, json!({})) };
+        assert_eq!(Entry::of(&later).level, Level::Info, "a kind of a later version");
+        let nested = event(EventKind::FileRead, json!({ "list": [1, "a"], "is": true }));
+        let fields = Entry::of(&nested).fields;
+        assert_eq!((fields["list"].as_str(), fields["is"].as_str()), ("[1,\"a\"]", "true"));
+    }
 }

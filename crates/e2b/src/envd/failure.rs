@@ -215,6 +215,9 @@ mod tests {
     use admission::error::{Condition, RefusalCode};
 
     use super::*;
+    use axum::body::to_bytes;
+
+    use crate::error::E2bError;
 
     fn wait(response: &Response) -> Option<&str> {
         response.headers().get(header::RETRY_AFTER)?.to_str().ok()
@@ -231,5 +234,108 @@ mod tests {
         assert_eq!((stopping.status().as_u16(), wait(&stopping)), (503, Some("1")));
         let other = Failure::new(Code::NotFound, "no such file").rpc_response(CallKind::Unary, "sb");
         assert_eq!(wait(&other), None);
+    }
+
+    async fn body(response: Response) -> Vec<u8> {
+        to_bytes(response.into_body(), 1 << 16).await.unwrap().to_vec()
+    }
+
+    #[test]
+    fn errors_of_files_have_the_codes_and_statuses_that_clients_know() {
+        for (kind, code, status) in [
+            (FileErrorKind::NotFound, Some(Code::NotFound), 404),
+            (FileErrorKind::Exists, Some(Code::AlreadyExists), 409),
+            (FileErrorKind::NotAFile, Some(Code::InvalidArgument), 400),
+            (FileErrorKind::NotADirectory, Some(Code::InvalidArgument), 400),
+            (FileErrorKind::NotEmpty, Some(Code::InvalidArgument), 400),
+            (FileErrorKind::Invalid, Some(Code::InvalidArgument), 400),
+            (FileErrorKind::Interrupted, Some(Code::InvalidArgument), 400),
+            (FileErrorKind::Range, Some(Code::OutOfRange), 400),
+            (FileErrorKind::Denied, Some(Code::PermissionDenied), 403),
+            (FileErrorKind::UserMissing, Some(Code::Unauthenticated), 401),
+            (FileErrorKind::Failed, Some(Code::Internal), 500),
+            (FileErrorKind::DiskFull, None, 507),
+        ] {
+            let failure = Failure::of_file(FileError { kind, message: "why".to_owned() });
+            assert_eq!(failure.code(), code, "{kind:?}");
+            assert_eq!(failure.http_response("sb").status().as_u16(), status, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_a_resource_in_calls_and_507_for_files() {
+        let full = Failure::NoSpace("no space".to_owned());
+        assert_eq!(full.to_rpc(), Some(RpcError::new(Code::ResourceExhausted, "no space")));
+        let call = full.rpc_response(CallKind::Unary, "sb");
+        // Clients try a full disk again as they try a limit.
+        assert_eq!((call.status().as_u16(), wait(&call)), (429, Some("1")));
+        assert_eq!(wait(&full.http_response("sb")), None);
+    }
+
+    #[test]
+    fn refusals_of_processes_have_codes() {
+        for (refusal, code) in [
+            (ProcessRefusal::UnknownUser, Code::Unauthenticated),
+            (ProcessRefusal::CwdMissing, Code::InvalidArgument),
+            (ProcessRefusal::ProgramMissing, Code::InvalidArgument),
+            (ProcessRefusal::NotAllowed, Code::PermissionDenied),
+            (ProcessRefusal::TooMany, Code::ResourceExhausted),
+            (ProcessRefusal::Other, Code::Internal),
+        ] {
+            assert_eq!(of_refusal(refusal), code, "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_given_code_is_reworded() {
+        let missing = Failure::new(Code::NotFound, "engine's words");
+        let reworded = missing.clone().reworded(Code::NotFound, || "path 'a' does not exist".to_owned());
+        assert_eq!(reworded, Failure::new(Code::NotFound, "path 'a' does not exist"));
+        let other = |failure: Failure| failure.reworded(Code::NotFound, || unreachable!("another code"));
+        for failure in
+            [Failure::new(Code::Internal, "x"), Failure::NotRunning, Failure::NoSpace("y".to_owned())]
+        {
+            assert_eq!(other(failure.clone()), failure);
+        }
+        assert_eq!(missing.to_rpc().map(|error| error.message).as_deref(), Some("engine's words"));
+    }
+
+    #[tokio::test]
+    async fn a_stream_fails_in_its_last_envelope_with_status_200() {
+        let failure = Failure::new(Code::NotFound, "no process");
+        let response = failure.rpc_response(CallKind::Stream, "sb");
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/connect+json");
+        let envelope = body(response).await;
+        assert_eq!(envelope[0], 0b10, "the end of the stream");
+        assert_eq!(usize::from(envelope[4]), envelope.len() - 5);
+        let json: Value = serde_json::from_slice(&envelope[5..]).unwrap();
+        assert_eq!(json, json!({ "error": { "code": "not_found", "message": "no process" } }));
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_that_does_not_run_is_a_bad_gateway_in_every_kind_of_response() {
+        let all = [
+            Failure::NotRunning.rpc_response(CallKind::Unary, "sb1"),
+            Failure::NotRunning.rpc_response(CallKind::Stream, "sb1"),
+            Failure::NotRunning.http_response("sb1"),
+        ];
+        for response in all {
+            assert_eq!((response.status().as_u16(), wait(&response)), (502, None));
+            assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+            let json: Value = serde_json::from_slice(&body(response).await).unwrap();
+            let expected = json!({ "sandboxId": "sb1", "message": "The sandbox was not found", "code": 502 });
+            assert_eq!(json, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn files_and_unary_calls_have_different_bodies() {
+        let failure = Failure::new(Code::PermissionDenied, "no");
+        let (call, file) = (failure.rpc_response(CallKind::Unary, "sb"), failure.http_response("sb"));
+        assert_eq!((call.status().as_u16(), file.status().as_u16()), (403, 403));
+        let of = |bytes: Vec<u8>| serde_json::from_slice::<Value>(&bytes).unwrap();
+        assert_eq!(of(body(call).await), json!({ "code": "permission_denied", "message": "no" }));
+        assert_eq!(of(body(file).await), json!({ "code": 403, "message": "no" }));
     }
 }

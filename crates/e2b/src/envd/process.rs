@@ -239,3 +239,44 @@ async fn within<T>(
             .map_err(|_| Failure::new(Code::DeadlineExceeded, "the deadline of the call is over"))?,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_without_a_deadline_waits_and_another_one_ends_at_it() {
+        let hour = Duration::from_secs(3600);
+        let work = || async {
+            tokio::time::sleep(hour).await;
+            Ok::<_, Failure>(7)
+        };
+        assert_eq!(within(None, work()).await.unwrap(), 7);
+        assert_eq!(within(Some(hour + Duration::from_secs(1)), work()).await.unwrap(), 7);
+        let began = Instant::now();
+        let late = within(Some(Duration::from_secs(2)), work()).await.unwrap_err();
+        assert_eq!((late.code(), began.elapsed().as_secs()), (Some(Code::DeadlineExceeded), 2));
+        let failed = within(Some(hour), async { Err::<(), _>(Failure::NotRunning) }).await;
+        assert_eq!(failed.unwrap_err(), Failure::NotRunning);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_be_silent_between_messages_but_not_within_one() {
+        let late = || {
+            let chunk = async {
+                tokio::time::sleep(Duration::from_secs(7200)).await;
+                Ok::<_, std::io::Error>(Bytes::from_static(b"x"))
+            };
+            Body::from_stream(stream::once(chunk))
+        };
+        let between = next_in_time(&mut late(), None).await;
+        assert_eq!(between.unwrap().as_deref(), Some(&b"x"[..]));
+        let began = Instant::now();
+        let error = next_in_time(&mut late(), Some(began + MESSAGE_TIMEOUT)).await.unwrap_err();
+        assert_eq!((error.code, began.elapsed().as_secs()), (Code::DeadlineExceeded, 60));
+        assert!(error.message.contains("within 60 s"), "{error}");
+        let end = next_in_time(&mut Body::empty(), Some(began + MESSAGE_TIMEOUT + MESSAGE_TIMEOUT)).await;
+        assert_eq!(end.unwrap(), None);
+    }
+}

@@ -115,3 +115,44 @@ impl PendingBuilds {
         self.lock().remove(id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u8) -> TemplateId {
+        TemplateId::from_random([number; 20])
+    }
+
+    fn named(name: &str) -> RequestedBuild {
+        RequestedBuild { name: name.to_owned(), ..RequestedBuild::default() }
+    }
+
+    #[test]
+    fn a_build_belongs_to_the_account_that_requested_it() {
+        let (pending, one) = (PendingBuilds::default(), Arc::<str>::from("one"));
+        pending.add(&one, id(1), named("web"));
+        assert_eq!(pending.find("one", &id(1)).map(|build| build.name).as_deref(), Some("web"));
+        assert!(pending.find("two", &id(1)).is_none() && pending.find("one", &id(2)).is_none());
+        // A link is signed for a build, so the account is found by the build.
+        assert_eq!(pending.account(&id(1)).as_deref(), Some("one"));
+        assert_eq!((pending.account_of(&id(1)).as_deref(), pending.account_of(&id(2))), (Some("one"), None));
+        pending.remove(&id(1));
+        assert!(pending.find("one", &id(1)).is_none() && pending.account(&id(1)).is_none());
+    }
+
+    #[test]
+    fn the_oldest_request_of_the_same_account_makes_room() {
+        let pending = PendingBuilds::default();
+        let (one, two) = (Arc::<str>::from("one"), Arc::<str>::from("two"));
+        pending.add(&two, id(31), named("other"));
+        for number in 0..20 {
+            pending.add(&one, id(number), named("web"));
+        }
+        assert!(pending.find("one", &id(0)).is_some(), "20 requests fit");
+        pending.add(&one, id(20), named("web"));
+        assert!(pending.find("one", &id(0)).is_none());
+        assert!((1..=20).all(|number| pending.find("one", &id(number)).is_some()));
+        assert!(pending.find("two", &id(31)).is_some(), "the oldest of all, of another account");
+    }
+}

@@ -108,3 +108,60 @@ fn entry(event: &LogEvent) -> Value {
     };
     json!({ "timestamp": Timestamp::from(event.at), "level": level, "message": message })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_entry(kind: BuildEvent, data: &str) -> (Value, Value) {
+        let event = LogEvent { kind, at: rules::TimeMs(1_700_000_000_000), data: data.to_owned(), id: 1 };
+        let shown = entry(&event);
+        assert_eq!(shown["timestamp"], "2023-11-14T22:13:20.000Z");
+        (shown["level"].clone(), shown["message"].clone())
+    }
+
+    #[test]
+    fn steps_are_worded_as_their_builder_does() {
+        let step = |cached: bool| {
+            let step = BuildStep { number: 2, total: 5, line: 9, text: "RUN make".to_owned(), cached };
+            log_entry(BuildEvent::Step, &serde_json::to_string(&step).unwrap())
+        };
+        assert_eq!(step(false), (json!("info"), json!("[builder 2/5] RUN make")));
+        assert_eq!(step(true), (json!("info"), json!("CACHED [builder 2/5] RUN make")));
+        assert_eq!(log_entry(BuildEvent::Step, "{"), (json!("info"), json!("{")));
+    }
+
+    #[test]
+    fn only_stderr_warns_and_only_steps_are_parsed() {
+        let json = r#"{"number":1,"total":1,"line":1,"text":"x","cached":false}"#;
+        assert_eq!(log_entry(BuildEvent::Stderr, json), (json!("warn"), json!(json)));
+        assert_eq!(log_entry(BuildEvent::Stdout, "a"), (json!("info"), json!("a")));
+        assert_eq!(log_entry(BuildEvent::Note, "b"), (json!("info"), json!("b")));
+    }
+
+    #[test]
+    fn a_cancelled_build_is_an_error_and_a_queued_one_builds() {
+        for (state, name) in [
+            (TemplateState::Queued, "building"),
+            (TemplateState::Building, "building"),
+            (TemplateState::Ready, "ready"),
+            (TemplateState::Failed, "error"),
+            (TemplateState::Cancelled, "error"),
+        ] {
+            assert_eq!(word(state), name, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn the_messages_are_there_twice_and_the_build_is_that_of_the_version() {
+        let (template, version) = (TemplateId::from_random([1; 20]), TemplateId::from_random([2; 20]));
+        let entries =
+            [json!({ "message": "a", "level": "info" }), json!({ "message": "b", "level": "warn" })];
+        let body = shown(&template, &version, "building", &entries, None);
+        assert_eq!((&body["templateID"], &body["buildID"]), (&json!(template), &json!(build_id(&version))));
+        assert_eq!((&body["logs"], &body["logEntries"]), (&json!(["a", "b"]), &json!(entries)));
+        assert!(body.get("reason").is_none(), "clients take any reason for a failure");
+        let failed = shown(&template, &version, "error", &[], Some(json!({ "message": "m" })));
+        assert_eq!((&failed["reason"], &failed["logs"]), (&json!({ "message": "m" }), &json!([])));
+    }
+}

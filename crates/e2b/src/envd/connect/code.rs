@@ -87,3 +87,42 @@ impl RpcError {
         serde_json::json!({ "code": self.code.name(), "message": self.message })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of the Connect protocol: https://connectrpc.com/docs/protocol
+    #[test]
+    fn each_code_has_the_name_and_the_status_of_the_protocol() {
+        for (code, name, status) in [
+            (Code::InvalidArgument, "invalid_argument", 400),
+            (Code::OutOfRange, "out_of_range", 400),
+            (Code::FailedPrecondition, "failed_precondition", 400),
+            (Code::Unauthenticated, "unauthenticated", 401),
+            (Code::PermissionDenied, "permission_denied", 403),
+            (Code::NotFound, "not_found", 404),
+            (Code::AlreadyExists, "already_exists", 409),
+            (Code::ResourceExhausted, "resource_exhausted", 429),
+            (Code::DataLoss, "data_loss", 500),
+            (Code::Internal, "internal", 500),
+            (Code::Unimplemented, "unimplemented", 501),
+            (Code::Unavailable, "unavailable", 503),
+            (Code::DeadlineExceeded, "deadline_exceeded", 504),
+        ] {
+            assert_eq!((code.name(), code.status().as_u16()), (name, status));
+            let error = RpcError::new(code, "why");
+            assert_eq!(error.to_json(), serde_json::json!({ "code": name, "message": "why" }));
+            assert_eq!(error.to_string(), format!("{name}: why"));
+        }
+    }
+
+    #[test]
+    fn a_limit_of_the_service_is_exhausted_until_its_time() {
+        let limit = E2bError::new(StatusCode::TOO_MANY_REQUESTS, "10 a minute").retry_after(41);
+        let refused = RpcError::refused(limit);
+        assert_eq!((refused.code, refused.retry_after_s), (Code::ResourceExhausted, Some(41)));
+        assert_eq!(refused.message, "10 a minute");
+        assert_eq!(RpcError::invalid("x").retry_after_s, None);
+    }
+}

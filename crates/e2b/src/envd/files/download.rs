@@ -25,6 +25,11 @@ use crate::envd::target::Target;
 /// An open file.
 struct Found {
     operation: FileOperation,
+    content: Content,
+}
+
+/// What is sent of a file.
+struct Content {
     info: FileInfo,
     offset: u64,
     /// `None` for files without a known length, such as many in `/proc`.
@@ -49,28 +54,28 @@ pub async fn answer(
     if range.is_some() && headers.contains_key(header::IF_RANGE) {
         // A range past the end of another version of the file is not an error.
         let now = open(target, user, path, None).await?;
-        range = range.filter(|_| range_applies(headers, seconds(&now.info)));
+        range = range.filter(|_| range_applies(headers, seconds(&now.content.info)));
     }
     let mut found = match open(target, user, path, range).await {
         Err(failure) if failure.code() == Some(Code::OutOfRange) => {
-            return Ok(not_satisfiable(open(target, user, path, None).await?.info.size));
+            return Ok(not_satisfiable(open(target, user, path, None).await?.content.info.size));
         }
         opened => opened?,
     };
-    match condition(headers, seconds(&found.info)) {
+    match condition(headers, seconds(&found.content.info)) {
         Condition::Send => {}
         Condition::NotModified => return Ok(StatusCode::NOT_MODIFIED.into_response()),
         Condition::Failed => return Ok(http_error(StatusCode::PRECONDITION_FAILED, "the file was modified")),
     }
-    if range.is_some() && found.length.is_none() {
+    if range.is_some() && found.content.length.is_none() {
         // The size is unknown.
         range = None;
         found = open(target, user, path, None).await?;
     }
-    if range.is_some() && found.length == Some(0) {
-        return Ok(not_satisfiable(found.info.size));
+    if range.is_some() && found.content.length == Some(0) {
+        return Ok(not_satisfiable(found.content.info.size));
     }
-    let headers = content_headers(path, &found, range.is_some(), encoding);
+    let headers = content_headers(path, &found.content, range.is_some(), encoding);
     let status = if range.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
     // Without a body, the file operation is dropped here.
     let body = if parts.method == Method::HEAD { Body::empty() } else { body(found, encoding) };
@@ -88,7 +93,9 @@ async fn open(target: &Target, user: &str, path: &str, range: Option<FileRange>)
         of_files(error, user).reworded(Code::NotFound, || format!("path '{path}' does not exist"))
     })?;
     match response {
-        FileResponse::Content { info, offset, length } => Ok(Found { operation, info, offset, length }),
+        FileResponse::Content { info, offset, length } => {
+            Ok(Found { operation, content: Content { info, offset, length } })
+        }
         _ => Err(Failure::new(Code::Internal, "the sandbox gave an unexpected response")),
     }
 }
@@ -111,14 +118,14 @@ fn put(headers: &mut HeaderMap, name: HeaderName, text: &str) {
     }
 }
 
-fn content_headers(path: &str, found: &Found, is_part: bool, encoding: Encoding) -> HeaderMap {
+fn content_headers(path: &str, content: &Content, is_part: bool, encoding: Encoding) -> HeaderMap {
     let mut headers = HeaderMap::new();
     put(&mut headers, header::CONTENT_TYPE, content_type::of(path));
     put(&mut headers, header::VARY, "Accept-Encoding");
     // Content of a sandbox must not run in the origin of this service.
     put(&mut headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     put(&mut headers, header::CONTENT_SECURITY_POLICY, "sandbox");
-    if let Some(date) = http_date(seconds(&found.info)) {
+    if let Some(date) = http_date(seconds(&content.info)) {
         put(&mut headers, header::LAST_MODIFIED, &date);
     }
     if encoding == Encoding::Gzip {
@@ -126,12 +133,12 @@ fn content_headers(path: &str, found: &Found, is_part: bool, encoding: Encoding)
         return headers;
     }
     put(&mut headers, header::ACCEPT_RANGES, "bytes");
-    if let Some(length) = found.length {
+    if let Some(length) = content.length {
         put(&mut headers, header::CONTENT_LENGTH, &length.to_string());
         if is_part {
-            let last = found.offset.saturating_add(length).saturating_sub(1);
-            let size = found.info.size.max(last.saturating_add(1));
-            put(&mut headers, header::CONTENT_RANGE, &format!("bytes {}-{last}/{size}", found.offset));
+            let last = content.offset.saturating_add(length).saturating_sub(1);
+            let size = content.info.size.max(last.saturating_add(1));
+            put(&mut headers, header::CONTENT_RANGE, &format!("bytes {}-{last}/{size}", content.offset));
         }
     }
     headers
@@ -145,7 +152,7 @@ struct Outgoing {
 
 fn body(found: Found, encoding: Encoding) -> Body {
     let gzip = (encoding == Encoding::Gzip).then(|| GzEncoder::new(Vec::new(), Compression::fast()));
-    let outgoing = Outgoing { content: FileContent::new(found.operation, found.length), gzip };
+    let outgoing = Outgoing { content: FileContent::new(found.operation, found.content.length), gzip };
     Body::from_stream(stream::unfold(Some(outgoing), |outgoing| async move {
         let mut outgoing = outgoing?;
         match outgoing.next().await {
@@ -177,5 +184,81 @@ impl Outgoing {
                 return Ok(Some((compressed.into(), false)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::FileKind;
+
+    fn content(offset: u64, length: Option<u64>, size: u64) -> Content {
+        let info = FileInfo {
+            kind: FileKind::File,
+            mode: 0o644,
+            size,
+            modified_ns: 1_700_000_000_999_999_999,
+            inode: 1,
+            target: None,
+        };
+        Content { info, offset, length }
+    }
+
+    fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+        headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    #[test]
+    fn content_cannot_run_in_the_origin_of_the_service() {
+        for encoding in [Encoding::Identity, Encoding::Gzip] {
+            let headers = content_headers("/a/page.HTML", &content(0, Some(3), 3), false, encoding);
+            assert_eq!(text(&headers, header::CONTENT_TYPE), Some("text/html; charset=utf-8"));
+            assert_eq!(text(&headers, header::X_CONTENT_TYPE_OPTIONS), Some("nosniff"));
+            assert_eq!(text(&headers, header::CONTENT_SECURITY_POLICY), Some("sandbox"));
+            assert_eq!(text(&headers, header::VARY), Some("Accept-Encoding"));
+            assert_eq!(text(&headers, header::LAST_MODIFIED), Some("Tue, 14 Nov 2023 22:13:20 GMT"));
+        }
+    }
+
+    #[test]
+    fn the_length_and_the_range_are_those_of_what_is_sent() {
+        let headers =
+            |content: &Content, is_part| content_headers("/a", content, is_part, Encoding::Identity);
+        for (content, is_part, length, range) in [
+            (content(0, Some(10), 10), false, Some("10"), None),
+            (content(2, Some(3), 10), true, Some("3"), Some("bytes 2-4/10")),
+            (content(0, Some(0), 0), false, Some("0"), None),
+            // It became shorter since its size was read.
+            (content(2, Some(3), 4), true, Some("3"), Some("bytes 2-4/5")),
+            // Many files in /proc have no known length.
+            (content(0, None, 0), false, None, None),
+        ] {
+            let headers = headers(&content, is_part);
+            assert_eq!(text(&headers, header::CONTENT_LENGTH), length);
+            assert_eq!(text(&headers, header::CONTENT_RANGE), range);
+            assert_eq!(text(&headers, header::ACCEPT_RANGES), Some("bytes"));
+            assert_eq!(text(&headers, header::CONTENT_ENCODING), None);
+        }
+    }
+
+    #[test]
+    fn compressed_content_has_neither_length_nor_ranges() {
+        let headers = content_headers("/a", &content(0, Some(10), 10), false, Encoding::Gzip);
+        assert_eq!(text(&headers, header::CONTENT_ENCODING), Some("gzip"));
+        assert_eq!(text(&headers, header::CONTENT_LENGTH), None);
+        assert_eq!(text(&headers, header::ACCEPT_RANGES), None);
+    }
+
+    #[test]
+    fn a_range_behind_the_end_is_answered_with_the_size() {
+        let response = not_satisfiable(7);
+        assert_eq!(response.status(), StatusCode::RANGE_NOT_SATISFIABLE);
+        assert_eq!(text(response.headers(), header::CONTENT_RANGE), Some("bytes */7"));
+    }
+
+    #[test]
+    fn seconds_are_rounded_down_before_1970_too() {
+        let at = |modified_ns| seconds(&FileInfo { modified_ns, ..content(0, None, 0).info });
+        assert_eq!([at(0), at(999_999_999), at(-1), at(-1_000_000_000)], [0, 0, -1, -1]);
     }
 }

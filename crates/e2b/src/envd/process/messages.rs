@@ -351,4 +351,91 @@ mod tests {
             let _ = parse::<StreamInputRequest>(json.as_bytes());
         }
     }
+
+    #[test]
+    fn a_failed_exit_has_its_code_and_signals_have_the_words_of_the_kernel() {
+        let end = |end: &ProcessEnd| {
+            let event: Value = serde_json::from_slice(&end_event(end).unwrap()).unwrap();
+            event["event"]["end"].clone()
+        };
+        let status = "exit status 3";
+        let failed = json!({ "exitCode": 3, "exited": true, "status": status, "error": status });
+        assert_eq!(end(&ProcessEnd::Exited(3)), failed);
+        for (name, text) in [
+            ("SIGKILL", "killed"),
+            ("SIGTERM", "terminated"),
+            ("SIGINT", "interrupt"),
+            ("SIGHUP", "hangup"),
+            ("SIGQUIT", "quit"),
+            ("SIGSEGV", "segmentation fault"),
+            ("SIGABRT", "aborted"),
+            ("SIGPIPE", "broken pipe"),
+            ("SIGUSR1", "SIGUSR1"),
+        ] {
+            let end = end(&ProcessEnd::Signalled(name.to_owned()));
+            assert_eq!((&end["status"], &end["exitCode"]), (&json!(format!("signal: {text}")), &json!(-1)));
+            assert_eq!((&end["error"], end.get("exited")), (&end["status"], None), "{name}");
+        }
+        assert_eq!(end_event(&ProcessEnd::Lost("the agent ended".to_owned())), None);
+    }
+
+    #[test]
+    fn output_is_of_the_terminal_if_there_is_one() {
+        let text =
+            |channel, is_terminal| String::from_utf8(data_event(channel, is_terminal, b"hi\xff")).unwrap();
+        for (channel, is_terminal, field) in [
+            (Channel::Stdout, false, "stdout"),
+            (Channel::Stderr, false, "stderr"),
+            (Channel::Stdout, true, "pty"),
+        ] {
+            let expected = format!(r#"{{"event":{{"data":{{"{field}":"aGn/"}}}}}}"#);
+            assert_eq!(text(channel, is_terminal), expected);
+        }
+        let started: Value = serde_json::from_slice(&start_event(7)).unwrap();
+        assert_eq!(started, json!({ "event": { "start": { "pid": 7 } } }));
+        let alive: Value = serde_json::from_slice(KEEPALIVE_EVENT).unwrap();
+        assert_eq!(alive, json!({ "event": { "keepalive": {} } }));
+    }
+
+    #[test]
+    fn a_listed_process_has_only_what_it_was_started_with() {
+        let bare = ProcessStatus {
+            pid: 5,
+            execution: api::ExecutionId::from_random([1; 20]),
+            argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), "ls".to_owned()],
+            env: BTreeMap::from([("A".to_owned(), "1".to_owned())]),
+            cwd: None,
+            user: "user".to_owned(),
+            tag: None,
+            terminal: None,
+            stdin: true,
+            end: None,
+        };
+        let config = json!({ "cmd": "/bin/sh", "args": ["-c", "ls"], "envs": { "A": "1" } });
+        assert_eq!(entry(&bare), json!({ "config": config, "pid": 5 }));
+        let named =
+            ProcessStatus { cwd: Some("/w".to_owned()), tag: Some("t".to_owned()), argv: Vec::new(), ..bare };
+        let config = json!({ "cmd": "", "args": [], "envs": { "A": "1" }, "cwd": "/w" });
+        assert_eq!(list(&[named]), json!({ "processes": [{ "config": config, "pid": 5, "tag": "t" }] }));
+    }
+
+    #[test]
+    fn a_process_is_named_by_its_pid_before_its_tag() {
+        let selector = |json: &str| parse::<Selector>(json.as_bytes()).unwrap();
+        assert_eq!(selector(r#"{"pid":5,"tag":"t"}"#).get().unwrap(), ProcessSelector::Pid(5));
+        assert_eq!(selector(r#"{"tag":"t"}"#).get().unwrap(), ProcessSelector::Tag("t"));
+        // An empty tag is a tag that no process has, and not a missing one.
+        assert_eq!(selector(r#"{"tag":""}"#).get().unwrap(), ProcessSelector::Tag(""));
+        assert!(selector(r#"{"pid":null}"#).get().is_err());
+    }
+
+    #[test]
+    fn stdin_is_read_before_the_terminal_and_a_message_may_have_neither() {
+        let input = |json: &str| parse::<Input>(json.as_bytes()).unwrap().into_bytes();
+        assert_eq!(input(r#"{"stdin":"YQ==","pty":"Yg=="}"#), Some(InputBytes::Stdin(b"a".to_vec())));
+        assert_eq!(input(r#"{"pty":"Yg"}"#), Some(InputBytes::Terminal(b"b".to_vec())));
+        assert_eq!(input(r#"{"stdin":"-_8="}"#), Some(InputBytes::Stdin(vec![0xfb, 0xff])));
+        assert_eq!(input("{}"), None);
+        assert!(parse::<Input>(br#"{"stdin":"*"}"#).is_err());
+    }
 }
