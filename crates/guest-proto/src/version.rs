@@ -28,3 +28,33 @@ pub fn negotiate(theirs: u16, their_min: u16) -> Result<u16, ProtoError> {
     }
     Ok(version)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_common_version_is_taken() {
+        for (theirs, their_min, agreed) in [
+            (VERSION, MIN_VERSION, Some(VERSION)),
+            (u16::MAX, MIN_VERSION, Some(VERSION)),
+            (3, 1, Some(3)),
+            (MIN_VERSION, MIN_VERSION, Some(MIN_VERSION)),
+            (u16::MAX, VERSION, Some(VERSION)),
+            (u16::MAX, VERSION + 1, None),
+            (0, 0, None),
+            // No range at all.
+            (2, 3, None),
+        ] {
+            assert_eq!(negotiate(theirs, their_min).ok(), agreed, "{theirs} down to {their_min}");
+        }
+        let error = negotiate(9, 7).unwrap_err().to_string();
+        assert_eq!(error, "the peer supports protocol versions 7 to 9, this side 1 to 5");
+    }
+
+    #[test]
+    fn each_feature_is_in_the_newest_version() {
+        let since = [FILES_SINCE, DETACHED_SINCE, USERS_SINCE, SYNC_SINCE, SUSPEND_SINCE];
+        assert!(since.is_sorted() && since.iter().all(|since| (MIN_VERSION..=VERSION).contains(since)));
+    }
+}
