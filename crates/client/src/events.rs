@@ -303,3 +303,44 @@ impl Events {
 pub fn known(event: Value) -> Option<RuntimeEvent> {
     serde_json::from_value(event).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> Client {
+        Client::builder().url("http://127.0.0.1:9").key("any").build().unwrap()
+    }
+
+    #[tokio::test]
+    async fn filters_are_encoded_in_the_query_of_a_stream() {
+        let sandbox = client().sandbox("sb_00000000").unwrap();
+        assert_eq!(client().events().live(), "/v1/events?");
+        assert_eq!(sandbox.events().live(), "/v1/sandboxes/sb_00000000/events?");
+        let since: Timestamp = "2023-11-14T22:13:20Z".parse().unwrap();
+        let filtered =
+            client().events().kind(EventKind::ExecStarted).kinds("file.*").run("a b&c").since(since);
+        let expected =
+            "/v1/events?type=exec.started&type=file.%2A&runId=a%20b%26c&since=2023-11-14T22%3A13%3A20.000Z";
+        assert_eq!(filtered.live(), expected);
+        // The position is a header of the stream, and its order is that of the events.
+        let ordered = client().events().after(EventId(5)).newest_first().page_size(3).until(since);
+        assert_eq!(ordered.live(), "/v1/events?until=2023-11-14T22%3A13%3A20.000Z");
+        assert_eq!(ordered.last_event(), Some(EventId(5)));
+    }
+
+    #[test]
+    fn an_event_of_a_newer_service_is_left_out() {
+        let event = |kind: &str, sandbox: &str| {
+            serde_json::json!({
+                "id": "ev_0000000000000042", "timestamp": "2023-11-14T22:13:20Z", "type": kind,
+                "sandboxId": sandbox, "runId": "", "data": {}, "later": 1,
+            })
+        };
+        let found = known(event("exec.started", "sb_00000000")).unwrap();
+        assert_eq!((found.id, found.kind), (EventId(42), EventKind::ExecStarted));
+        assert!(known(event("exec.burnt", "sb_00000000")).is_none());
+        assert!(known(event("exec.started", "no id")).is_none());
+        assert!(known(Value::Null).is_none());
+    }
+}

@@ -221,3 +221,87 @@ async fn connect(events: &Events, last_event: Option<EventId>) -> Result<Connect
     let response = events.client().transport().stream(call).await?;
     Ok(Connection { body: response.into_body(), parser: Parser::new() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn following(last_event: Option<u64>) -> Following {
+        let client = crate::Client::builder().url("http://127.0.0.1:9").key("any").build().unwrap();
+        Following {
+            events: client.events(),
+            last_event: last_event.map(EventId),
+            stage: FollowStage::Broken,
+            waiting: VecDeque::new(),
+            connected_at: Instant::now(),
+            short: 0,
+        }
+    }
+
+    fn event(name: &str, id: Option<u64>, data: &str) -> Event {
+        let id = id.map(|id| EventId(id).to_string());
+        Event { name: name.to_owned(), data: data.to_owned(), id, end: None, encoding: None }
+    }
+
+    fn recorded(id: u64, kind: &str) -> Event {
+        let data = serde_json::json!({
+            "id": EventId(id).to_string(), "timestamp": "2023-11-14T22:13:20Z", "type": kind,
+            "sandboxId": "sb_00000000", "runId": "", "data": {},
+        });
+        event(kind, Some(id), &data.to_string())
+    }
+
+    #[tokio::test]
+    async fn an_event_that_was_returned_before_a_reconnect_is_not_repeated() {
+        let mut following = following(Some(5));
+        let mut parse =
+            |id| following.parse_event(&recorded(id, "exec.started")).unwrap().map(|event| event.id.0);
+        assert_eq!(
+            [parse(4), parse(5), parse(6), parse(6), parse(8), parse(7)],
+            [None, None, Some(6), None, Some(8), None]
+        );
+        assert_eq!(following.last_event, Some(EventId(8)));
+    }
+
+    #[tokio::test]
+    async fn an_event_of_a_newer_service_is_skipped_and_advances_the_position() {
+        let mut following = following(Some(5));
+        assert_eq!(following.parse_event(&recorded(6, "exec.burnt")).unwrap(), None);
+        assert_eq!(following.parse_event(&event("exec.started", Some(7), "{")).unwrap(), None);
+        assert_eq!(following.last_event, Some(EventId(7)));
+        assert_eq!(following.parse_event(&event("exec.started", None, "{}")).unwrap(), None);
+        assert_eq!(following.last_event, Some(EventId(7)), "an event without an id has no position");
+    }
+
+    #[tokio::test]
+    async fn a_passing_error_breaks_the_connection_and_another_one_ends_the_stream() {
+        for (code, is_passing) in [
+            ("INTERNAL_ERROR", true),
+            ("RESOURCE_EXHAUSTED", true),
+            ("RATE_LIMITED", true),
+            ("SANDBOX_NOT_FOUND", false),
+            ("UNAUTHORIZED", false),
+            ("BURNT", false),
+        ] {
+            let mut following = following(Some(5));
+            following.stage = FollowStage::Ended;
+            let data = serde_json::json!({ "code": code, "message": "m" }).to_string();
+            let parsed = following.parse_event(&event("error", None, &data));
+            assert_eq!(parsed.is_ok(), is_passing, "{code}");
+            assert_eq!(matches!(following.stage, FollowStage::Broken), is_passing, "{code}");
+            assert_eq!(following.last_event, Some(EventId(5)));
+        }
+        let mut following = following(None);
+        assert!(following.parse_event(&event("error", None, "?")).is_ok(), "taken for a broken connection");
+        assert!(matches!(following.stage, FollowStage::Broken));
+    }
+
+    #[tokio::test]
+    async fn queued_events_are_returned_before_the_connection_is_made_again() {
+        let mut following = following(Some(5));
+        following.waiting.extend([recorded(5, "exec.started"), recorded(6, "exec.started")]);
+        following.stage = FollowStage::Ended;
+        assert_eq!(following.next().await.unwrap().map(|event| event.id), Some(EventId(6)));
+        assert!(following.next().await.unwrap().is_none());
+    }
+}

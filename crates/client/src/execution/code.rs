@@ -329,3 +329,53 @@ fn document<T: DeserializeOwned>(data: &str) -> Result<T> {
         Error::unknown(200, "an event of the stream cannot be parsed", None).caused_by(error)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: &str, data: &str) -> Event {
+        Event { name: name.to_owned(), data: data.to_owned(), id: None, end: None, encoding: None }
+    }
+
+    #[test]
+    fn each_event_of_code_becomes_an_item() {
+        let item = |name: &str, data: &str| parse(&event(name, data)).unwrap();
+        assert_eq!(item("stdout", r#"{"text":"a\n"}"#), Some(CodeOutput::Stdout("a\n".to_owned())));
+        assert_eq!(item("stderr", r#"{"text":""}"#), Some(CodeOutput::Stderr(String::new())));
+        let raised = item("exception", r#"{"name":"E","value":"v","traceback":"t"}"#);
+        assert!(matches!(raised, Some(CodeOutput::Exception(exception)) if exception.name == "E"));
+        let done = item("done", r#"{"executionCount":null,"contextId":"c","durationMs":3}"#);
+        assert!(
+            matches!(done, Some(CodeOutput::Done(done)) if done.duration_ms == 3 && done.execution_count.is_none())
+        );
+        assert_eq!(item("progress", "?"), None, "of a newer service");
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_parsed_ends_the_stream() {
+        for (name, data, code) in [
+            ("stdout", "{}", crate::Code::Unknown),
+            ("done", "?", crate::Code::Unknown),
+            ("error", "?", crate::Code::Unknown),
+            ("error", r#"{"code":"NO_INTERPRETER","message":"m"}"#, crate::Code::NoInterpreter),
+        ] {
+            assert_eq!(parse(&event(name, data)).unwrap_err().code(), code, "{name} {data}");
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_context_cannot_leave_its_part_of_the_path() {
+        for id in ["a", "0f3c-7A", "-"] {
+            assert_eq!(checked(id).unwrap(), id);
+        }
+        for id in ["", "a/b", "..", "a?b", "a b", "é", "a%2Fb"] {
+            let error = checked(id).unwrap_err();
+            assert_eq!(
+                (error.code(), &error.details()["argument"]),
+                (crate::Code::InvalidArgument, &Value::from("context_id")),
+                "{id}"
+            );
+        }
+    }
+}

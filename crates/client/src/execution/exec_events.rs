@@ -44,3 +44,20 @@ pub fn truncated(command: &str) -> Value {
     }
     command[..end].into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_command_is_cut_between_characters() {
+        let text = |command: &str| truncated(command).as_str().map(str::len);
+        assert_eq!(text("ls"), Some(2));
+        assert_eq!(text(&"x".repeat(4096)), Some(4096));
+        assert_eq!(text(&"x".repeat(5000)), Some(4096));
+        // The character at the limit has three bytes.
+        let straddling = format!("{}€€", "x".repeat(4095));
+        assert_eq!(text(&straddling), Some(4095));
+        assert_eq!(text(&"€".repeat(2000)), Some(4095));
+    }
+}

@@ -244,3 +244,31 @@ pub fn passes(error: &Error) -> bool {
         Code::NetworkError | Code::ResourceExhausted | Code::RateLimited | Code::InternalError
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_failures_of_the_service_or_the_network_pass() {
+        let of = |code: &str| {
+            let body = format!(r#"{{"error":{{"code":"{code}","message":"m"}}}}"#);
+            Error::of_answer(500, body.as_bytes(), None, None)
+        };
+        for code in ["RESOURCE_EXHAUSTED", "RATE_LIMITED", "INTERNAL_ERROR"] {
+            assert!(passes(&of(code)), "{code}");
+        }
+        assert!(passes(&Error::network("interrupted")));
+        for code in [
+            "SANDBOX_NOT_FOUND",
+            "EXECUTION_NOT_FOUND",
+            "UNAUTHORIZED",
+            "INVALID_STATE",
+            "DISK_FULL",
+            "BURNT",
+        ] {
+            assert!(!passes(&of(code)), "{code}");
+        }
+        assert!(!passes(&Error::configuration("no key")) && !passes(&Error::unknown(200, "?", None)));
+    }
+}

@@ -231,3 +231,58 @@ struct Dropped {
     stdout: u64,
     stderr: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: &str, data: &str) -> Event {
+        Event { name: name.to_owned(), data: data.to_owned(), id: None, end: None, encoding: None }
+    }
+
+    fn parse(name: &str, data: &str) -> Result<Option<Output>> {
+        LINES.parse(event(name, data))
+    }
+
+    #[test]
+    fn each_event_of_a_command_becomes_an_item() {
+        assert_eq!(parse("stdout", "a\nb").unwrap(), Some(Output::Stdout("a\rb".to_owned())));
+        assert_eq!(parse("stderr", "").unwrap(), Some(Output::Stderr(String::new())));
+        let done = parse("done", r#"{"exitCode":null,"durationMs":5,"signal":"SIGKILL","later":1}"#).unwrap();
+        assert!(
+            matches!(done, Some(Output::Done(done)) if done.signal.as_deref() == Some("SIGKILL") && done.exit_code.is_none())
+        );
+        assert_eq!(parse("warning", "{}").unwrap(), None, "of a newer service");
+    }
+
+    #[test]
+    fn dropped_bytes_of_both_channels_are_added() {
+        for (data, dropped) in [
+            (r#"{"stdout":3,"stderr":4}"#, 7),
+            (r#"{"stdout":18446744073709551615,"stderr":1}"#, u64::MAX),
+            ("?", 0),
+        ] {
+            assert_eq!(parse("dropped", data).unwrap(), Some(Output::Dropped(dropped)), "{data}");
+        }
+    }
+
+    #[test]
+    fn an_error_event_is_the_error_of_the_stream() {
+        let error = parse("error", r#"{"code":"DISK_FULL","message":"full"}"#).unwrap_err();
+        assert_eq!(
+            (error.code(), error.status(), error.message()),
+            (crate::Code::DiskFull, Some(507), "full")
+        );
+        for (name, data) in [("error", "?"), ("done", "{}")] {
+            assert_eq!(parse(name, data).unwrap_err().code(), crate::Code::Unknown, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_forms_differ_in_the_line_end_that_they_leave_out() {
+        let data = || Event { end: Some("crlf".to_owned()), ..event("stdout", "a") };
+        assert_eq!(LINES.parse(data()).unwrap(), Some(Output::Stdout("a".to_owned())));
+        assert_eq!(LINES_WITH_ENDS.parse(data()).unwrap(), Some(Output::Stdout("a\r\n".to_owned())));
+        assert_eq!((LINES.omitted, LINES_WITH_ENDS.omitted, BYTES.omitted), (1, 0, 0));
+    }
+}

@@ -54,3 +54,44 @@ impl<R: Read> Read for BoundedReader<R> {
         Ok(got)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(reader: &mut impl Read, bytes: u64) -> io::Result<u64> {
+        io::copy(&mut reader.take(bytes), &mut io::sink())
+    }
+
+    #[test]
+    fn a_head_is_bounded_and_the_content_before_it_is_not_counted() {
+        let allowance = Allowance::new();
+        let mut reader = BoundedReader::new(io::repeat(0), &allowance);
+        let (whole, length) = allowance.head(0, || read(&mut reader, HEAD));
+        assert_eq!((whole.unwrap(), length), (HEAD, HEAD));
+        let (whole, length) = allowance.head(10_000, || read(&mut reader, 10_512));
+        assert_eq!((whole.unwrap(), length), (10_512, 512));
+        let (longer, _) = allowance.head(0, || read(&mut reader, HEAD + 1));
+        let error = longer.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        assert!(error.to_string().contains("names longer than 65536 bytes"), "{error}");
+    }
+
+    #[test]
+    fn contents_are_not_bounded() {
+        let allowance = Allowance::new();
+        let mut reader = BoundedReader::new(io::repeat(0), &allowance);
+        assert_eq!(read(&mut reader, 2 * HEAD).unwrap(), 2 * HEAD);
+        let (_, length) = allowance.head(u64::MAX, || read(&mut reader, 100));
+        assert_eq!(length, 0, "all of it is content");
+        assert_eq!(read(&mut reader, 2 * HEAD).unwrap(), 2 * HEAD);
+    }
+
+    #[test]
+    fn an_empty_read_is_no_error_at_the_bound() {
+        let allowance = Allowance(Rc::new(Cell::new(0)));
+        let mut reader = BoundedReader::new(io::repeat(0), &allowance);
+        assert_eq!(reader.read(&mut []).unwrap(), 0);
+        assert!(reader.read(&mut [0]).is_err());
+    }
+}

@@ -154,3 +154,113 @@ impl Read for PieceReader {
         Ok(fits)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream::{iter, repeat_with};
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn lengths(pieces: &[io::Result<Bytes>]) -> Vec<Option<usize>> {
+        pieces.iter().map(|piece| piece.as_ref().ok().map(Bytes::len)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_reader_is_cut_into_full_pieces() {
+        let content: &'static [u8] = &[7; 2 * PIECE + 5];
+        let pieces: Vec<_> = read_by(content).collect().await;
+        assert_eq!(lengths(&pieces), [Some(PIECE), Some(PIECE), Some(5)]);
+        assert!(read_by(&b""[..]).next().await.is_none(), "no empty piece");
+    }
+
+    #[tokio::test]
+    async fn an_error_of_a_reader_is_the_last_piece() {
+        struct Failing;
+        impl AsyncRead for Failing {
+            fn poll_read(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+                _: &mut tokio::io::ReadBuf<'_>,
+            ) -> std::task::Poll<io::Result<()>> {
+                std::task::Poll::Ready(Err(io::Error::other("disk error")))
+            }
+        }
+        let pieces: Vec<_> = read_by(AsyncReadExt::chain(&b"ab"[..], Failing)).collect().await;
+        assert_eq!(pieces.last().unwrap().as_ref().unwrap_err().to_string(), "disk error");
+        assert_eq!(pieces.iter().filter(|piece| piece.is_err()).count(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_in_a_thread_arrives_in_pieces_and_its_error_last() {
+        let written: Vec<_> = written_by(|to| to.write_all(&vec![1; PIECE + 10])).collect().await;
+        assert_eq!(lengths(&written), [Some(PIECE), Some(10)]);
+        let failed = written_by(|to| {
+            to.write_all(&vec![1; PIECE + 10])?;
+            Err(io::Error::other("vanished"))
+        });
+        let failed: Vec<_> = failed.collect().await;
+        // The part before the error is no piece: nobody may take it for the end.
+        assert_eq!(lengths(&failed), [Some(PIECE), None]);
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_read_to_its_end_in_a_thread() {
+        let pieces = iter(["ab", "", "c"].map(|text| Ok::<_, ()>(Bytes::from(text)))).boxed();
+        let read = read_in_thread(pieces, |from| {
+            let mut text = String::new();
+            from.read_to_string(&mut text)?;
+            Ok(text)
+        });
+        assert_eq!(read.await.unwrap().unwrap(), "abc");
+    }
+
+    #[tokio::test]
+    async fn an_interrupted_stream_does_not_look_complete_to_its_reader() {
+        let pieces = iter([Ok(Bytes::from("ab")), Err("interrupted"), Ok(Bytes::from("c"))]).boxed();
+        let has_seen_error = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&has_seen_error);
+        let read = read_in_thread(pieces, move |from| {
+            let mut content = Vec::new();
+            let end = from.read_to_end(&mut content);
+            let is_error = end.is_err_and(|error| error.kind() == ErrorKind::UnexpectedEof);
+            seen.store(is_error && content == b"ab", Ordering::Relaxed);
+            Ok(())
+        });
+        assert_eq!(read.await.unwrap_err(), "interrupted");
+        assert!(has_seen_error.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_stops_early_ends_the_transfer() {
+        let endless = repeat_with(|| Ok::<_, ()>(Bytes::from_static(b"x"))).boxed();
+        let first = read_in_thread(endless, |from| {
+            let mut byte = [0];
+            from.read_exact(&mut byte)?;
+            Ok(byte[0])
+        });
+        assert_eq!(first.await.unwrap().unwrap(), b'x');
+        let refused = read_in_thread(iter([Ok::<_, ()>(Bytes::new())]).boxed(), |_| {
+            Err::<(), _>(io::Error::other("no archive"))
+        });
+        assert_eq!(refused.await.unwrap().unwrap_err().to_string(), "no archive");
+    }
+
+    #[tokio::test]
+    async fn a_rewritten_stream_ends_with_the_error_of_either_side() {
+        let upper = |from: &mut PieceReader, to: &mut Writer| {
+            let mut text = String::new();
+            from.read_to_string(&mut text)?;
+            to.write_all(text.to_uppercase().as_bytes())
+        };
+        let source = |end: Result<Bytes, String>| iter([Ok(Bytes::from("ab")), end]).boxed();
+        let fault = |error: io::Error| format!("rewriting: {error}");
+        let whole: Vec<_> = rewritten(source(Ok("c".into())), upper, fault).collect().await;
+        assert_eq!(whole, [Ok(Bytes::from("ABC"))]);
+        let cut: Vec<_> = rewritten(source(Err("interrupted".to_owned())), upper, fault).collect().await;
+        assert_eq!(cut, [Err("interrupted".to_owned())]);
+        let refused = rewritten(source(Ok("c".into())), |_, _| Err(io::Error::other("no tar")), fault);
+        assert_eq!(refused.collect::<Vec<_>>().await, [Err("rewriting: no tar".to_owned())]);
+    }
+}

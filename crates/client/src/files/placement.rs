@@ -156,3 +156,130 @@ pub fn create_beside(mut temporary: TempPath, path: &Path) -> io::Result<PathBuf
     }
     Err(ErrorKind::AlreadyExists.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::fs;
+
+    fn new_file(dir: &Path, content: &str) -> TempPath {
+        let file = temporary(dir).unwrap();
+        fs::write(file.path(), content).unwrap();
+        file.into_temp_path()
+    }
+
+    fn entry(mode: &str) -> FileEntry {
+        let entry = json!({
+            "name": "a", "path": "/a", "isDirectory": false, "sizeBytes": 0,
+            "modifiedAt": "2023-11-14T22:13:20.500Z", "kind": "file", "mode": mode,
+        });
+        serde_json::from_value(entry).unwrap()
+    }
+
+    #[test]
+    fn only_permission_bits_leave_a_sandbox() {
+        for (mode, own) in
+            [("0644", 0o644), ("4755", 0o755), ("2770", 0o770), ("1777", 0o777), ("rw", 0o600), ("", 0o600)]
+        {
+            assert_eq!(Attributes::of(&entry(mode)).mode, own, "{mode}");
+        }
+        assert_eq!(Attributes::new(0o7751, 0).mode, 0o751);
+    }
+
+    #[test]
+    fn a_time_that_this_machine_cannot_represent_is_left_out() {
+        let at = |seconds| Attributes::new(0o644, seconds).modified;
+        assert_eq!(at(0), Some(UNIX_EPOCH));
+        assert_eq!(at(u64::MAX), None);
+        let half = Duration::from_millis(1_700_000_000_500);
+        assert_eq!(Attributes::of(&entry("0644")).modified, Some(UNIX_EPOCH + half));
+    }
+
+    #[test]
+    fn attributes_are_those_of_the_written_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = temporary(dir.path()).unwrap();
+        assert_eq!(file.as_file().metadata().unwrap().mode() & 0o777, 0o600, "private until it is complete");
+        Attributes::new(0o640, 1_000_000).apply(file.as_file()).unwrap();
+        let found = file.as_file().metadata().unwrap();
+        assert_eq!((found.mode() & 0o777, found.mtime()), (0o640, 1_000_000));
+        Attributes { mode: 0o600, modified: None }.apply(file.as_file()).unwrap();
+        assert_eq!(file.as_file().metadata().unwrap().mtime(), 1_000_000);
+    }
+
+    #[test]
+    fn a_new_file_never_replaces_one_unless_it_is_meant_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notes");
+        create(new_file(dir.path(), "one"), &path).unwrap();
+        let refused = create(new_file(dir.path(), "two"), &path).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        replace(new_file(dir.path(), "three"), &path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "temporary files are removed");
+    }
+
+    #[test]
+    fn each_version_of_the_sandbox_gets_a_name_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notes");
+        let make = || {
+            let beside = create_beside(new_file(dir.path(), "x"), &path)?;
+            Ok::<_, io::Error>(beside.file_name().unwrap().to_string_lossy().into_owned())
+        };
+        assert_eq!(make().unwrap(), "notes.from-sandbox");
+        assert_eq!(make().unwrap(), "notes.from-sandbox.2");
+        assert_eq!(make().unwrap(), "notes.from-sandbox.3");
+        for _ in 4..=MOST_NAMES {
+            make().unwrap();
+        }
+        assert_eq!(make().unwrap_err().kind(), ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn errors_do_not_name_temporary_files() {
+        let error = |kind| io::Error::new(kind, "at path .sandbox-x7");
+        let named = without_temporary_name(error(ErrorKind::NotFound));
+        assert_eq!((named.kind(), named.to_string().contains(".sandbox-")), (ErrorKind::NotFound, false));
+        assert_eq!(without_temporary_name(error(ErrorKind::TimedOut)).to_string(), "at path .sandbox-x7");
+        let missing = temporary(Path::new("/no/such/directory")).unwrap_err();
+        assert_eq!((missing.kind(), missing.to_string().contains(".sandbox-")), (ErrorKind::NotFound, false));
+    }
+
+    #[test]
+    fn only_the_refusal_to_give_a_file_away_is_ignored() {
+        for (kind, is_ignored) in [
+            (ErrorKind::PermissionDenied, true),
+            (ErrorKind::InvalidInput, true),
+            (ErrorKind::NotFound, false),
+            (ErrorKind::ReadOnlyFilesystem, false),
+        ] {
+            assert_eq!(ignore_refusal(Err(kind.into())).is_ok(), is_ignored, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_temporary_link_is_removed_unless_it_is_placed() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = temporary_link(dir.path(), Path::new("../target")).unwrap();
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("../target"));
+        drop(link);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let link = temporary_link(dir.path(), Path::new("target")).unwrap();
+        create(link, &dir.path().join("link")).unwrap();
+        assert_eq!(fs::read_link(dir.path().join("link")).unwrap(), Path::new("target"));
+    }
+
+    #[test]
+    fn a_directory_is_made_once_and_not_with_its_parents() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = dir.path().join("made");
+        make_directory(&made, 0o700).unwrap();
+        assert_eq!(made.metadata().unwrap().mode() & 0o777, 0o700);
+        assert_eq!(make_directory(&made, 0o700).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let deep = dir.path().join("a/b");
+        assert_eq!(make_directory(&deep, 0o700).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}

@@ -379,3 +379,81 @@ impl DownloadFile {
         file.persist(path).map(drop).map_err(|error| error.error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn range(of: impl RangeBounds<u64>) -> Option<String> {
+        let client = crate::Client::builder().url("http://127.0.0.1:9").key("any").build().unwrap();
+        client.sandbox("sb_00000000").unwrap().files().read("a").range(of).range
+    }
+
+    #[tokio::test]
+    async fn ranges_are_those_of_http() {
+        let excluded = (Bound::Excluded(1), Bound::Unbounded);
+        for (asked, header) in [
+            (range(1..3), "bytes=1-2"),
+            (range(1..=3), "bytes=1-3"),
+            (range(7..), "bytes=7-"),
+            (range(..4), "bytes=0-3"),
+            (range(..), "bytes=0-"),
+            (range(excluded), "bytes=2-"),
+            // No valid range: the service refuses it, instead of sending the whole file.
+            (range(0..0), "bytes=0--1"),
+            (range(5..5), "bytes=5-4"),
+            (range(..=u64::MAX), "bytes=0-18446744073709551615"),
+        ] {
+            assert_eq!(asked.as_deref(), Some(header));
+        }
+    }
+
+    fn saved(local: &Path, attributes: Option<Attributes>) -> io::Result<()> {
+        let destination = DownloadFile::find(local, attributes)?;
+        io::Write::write_all(&mut destination.open()?, b"new")?;
+        destination.persist(attributes)
+    }
+
+    #[test]
+    fn a_download_follows_links_and_keeps_the_mode_of_the_file_that_it_replaces() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+        symlink("file", &link).unwrap();
+        saved(&link, None).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        saved(&link, Some(Attributes::new(0o600, 5))).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn an_incomplete_download_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "old").unwrap();
+        for attributes in [None, Some(Attributes::new(0o600, 5))] {
+            let destination = DownloadFile::find(&file, attributes).unwrap();
+            io::Write::write_all(&mut destination.open().unwrap(), b"half").unwrap();
+            drop(destination);
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_is_no_destination_and_a_device_is_written_directly() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = DownloadFile::find(dir.path(), None).err().map(|error| error.kind());
+        assert_eq!(refused, Some(io::ErrorKind::IsADirectory));
+        let device = DownloadFile::find(Path::new("/dev/null"), None).unwrap();
+        assert!(matches!(&device, DownloadFile::Through(path) if path == Path::new("/dev/null")));
+        saved(Path::new("/dev/null"), Some(Attributes::new(0o600, 5))).unwrap();
+        let below_file = DownloadFile::find(Path::new("/dev/null/a"), None).err().map(|error| error.kind());
+        assert_eq!(below_file, Some(io::ErrorKind::NotADirectory));
+    }
+}

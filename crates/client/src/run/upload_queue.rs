@@ -79,3 +79,64 @@ impl EventSink for Service {
         self.transport.json::<EventsRecorded>(call.key(&batch.key)?).await.map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: EventKind, run: &str, text_bytes: usize) -> RuntimeEvent {
+        let mut event: RuntimeEvent = serde_json::from_value(serde_json::json!({
+            "id": "ev_0000000000000001", "timestamp": "2023-11-14T22:13:20Z", "type": "agent.thinking",
+            "sandboxId": "", "runId": run, "data": { "text": "x".repeat(text_bytes) },
+        }))
+        .unwrap();
+        event.kind = kind;
+        event
+    }
+
+    fn queue(capacity: usize) -> (UploadQueue, mpsc::Receiver<Message>) {
+        let (queue, messages) = mpsc::channel(capacity);
+        (UploadQueue { queue }, messages)
+    }
+
+    #[test]
+    fn only_the_kinds_that_clients_may_post_are_uploaded() {
+        let (queue, mut messages) = queue(EventKind::ALL.len());
+        for kind in EventKind::ALL {
+            assert!(queue.push(&event(kind, "run", 1)).is_none(), "{kind}");
+        }
+        let mut posted = Vec::new();
+        while let Ok(Message::Event(event)) = messages.try_recv() {
+            posted.push(event.kind);
+        }
+        assert_eq!(posted, EventKind::POSTED);
+    }
+
+    #[test]
+    fn a_full_queue_and_an_ended_uploader_are_told_apart() {
+        let (queue, messages) = queue(1);
+        let thinking = event(EventKind::AgentThinking, "run", 1);
+        assert!(queue.push(&thinking).is_none());
+        let full = queue.push(&thinking).unwrap();
+        assert!(full.message().ends_with("4096 events are queued"), "{full}");
+        drop(messages);
+        let ended = queue.push(&thinking).unwrap();
+        assert!(ended.message().contains("runtime of the uploader has ended"), "{ended}");
+    }
+
+    #[test]
+    fn an_event_that_the_service_would_refuse_is_an_error_of_the_next_flush() {
+        // `{"text":""}` has 11 bytes.
+        let largest = EVENT_DATA_BYTES - 11;
+        assert!(body(&event(EventKind::CostLlm, "run", largest)).is_ok());
+        let too_large = body(&event(EventKind::CostLlm, "run", largest + 1)).unwrap_err();
+        assert!(too_large.message().contains("16385 bytes, the limit is 16384"), "{too_large}");
+        for run in ["", "a b", "ü"] {
+            let error = body(&event(EventKind::CostLlm, run, 1)).unwrap_err();
+            assert!(error.message().contains("invalid run id"), "{error}");
+        }
+        let (queue, mut messages) = queue(1);
+        assert!(queue.push(&event(EventKind::CostLlm, "a b", 1)).is_none());
+        assert!(matches!(messages.try_recv(), Ok(Message::Error(_))));
+    }
+}

@@ -43,3 +43,36 @@ impl LocalService {
         Ok(Some(Self { url: content.url, fingerprint }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(content: Option<&str>) -> Result<Option<LocalService>> {
+        let dir = tempfile::tempdir().unwrap();
+        if let Some(content) = content {
+            std::fs::write(dir.path().join(FILE), content).unwrap();
+        }
+        LocalService::read(dir.path())
+    }
+
+    #[test]
+    fn a_daemon_with_and_without_tls_is_found() {
+        assert_eq!(read(None).unwrap(), None);
+        let plain =
+            read(Some(r#"{"url":"http://127.0.0.1:1","fingerprint":null,"later":1}"#)).unwrap().unwrap();
+        assert_eq!((plain.url.as_str(), plain.fingerprint), ("http://127.0.0.1:1", None));
+        let print = format!("sha256:{}", "0f".repeat(32));
+        let tls = read(Some(&format!(r#"{{"url":"https://a","fingerprint":"{print}"}}"#))).unwrap().unwrap();
+        assert_eq!(tls.fingerprint.map(|print| print.to_string()), Some(print));
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_not_a_daemon_without_a_certificate() {
+        for content in ["", "{}", r#"{"url":1}"#, r#"{"url":"https://a","fingerprint":"0f"}"#] {
+            let error = read(Some(content)).unwrap_err();
+            assert_eq!(error.code(), crate::Code::Configuration, "{content}");
+            assert!(error.message().contains("local.json is malformed"), "{error}");
+        }
+    }
+}

@@ -186,3 +186,33 @@ fn parse(event: Event) -> Result<Option<BuildOutput>> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, data: &str) -> Result<Option<BuildOutput>> {
+        let (name, data) = (name.to_owned(), data.to_owned());
+        parse(Event { name, data, id: None, end: None, encoding: None })
+    }
+
+    #[test]
+    fn each_event_of_a_build_becomes_an_item() {
+        assert_eq!(read("stdout", "a").unwrap(), Some(BuildOutput::Stdout("a".to_owned())));
+        assert_eq!(read("stderr", "b").unwrap(), Some(BuildOutput::Stderr("b".to_owned())));
+        assert_eq!(read("note", "c").unwrap(), Some(BuildOutput::Note("c".to_owned())));
+        let step = read("step", r#"{"number":1,"total":2,"line":3,"text":"RUN x","cached":true}"#).unwrap();
+        let expected = BuildStep { number: 1, total: 2, line: 3, text: "RUN x".to_owned(), cached: true };
+        assert_eq!(step, Some(BuildOutput::Step(expected)));
+        assert_eq!(read("progress", "?").unwrap(), None, "of a newer service");
+    }
+
+    #[test]
+    fn a_damaged_log_is_an_error_and_not_an_end() {
+        for (name, data) in [("step", "{}"), ("done", "{}"), ("error", "?")] {
+            assert_eq!(read(name, data).unwrap_err().code(), crate::Code::Unknown, "{name}");
+        }
+        let gone = read("error", r#"{"code":"TEMPLATE_NOT_FOUND","message":"m"}"#).unwrap_err();
+        assert_eq!((gone.code(), gone.status()), (crate::Code::TemplateNotFound, Some(404)));
+    }
+}

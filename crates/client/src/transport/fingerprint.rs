@@ -78,3 +78,37 @@ impl fmt::Display for BadFingerprint {
 }
 
 impl std::error::Error for BadFingerprint {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exactly_a_sha256_is_read() {
+        let digits = "0123456789abcdefABCDEF".repeat(3)[..64].to_owned();
+        let fingerprint: Fingerprint = digits.parse().unwrap();
+        assert_eq!(fingerprint.to_string(), format!("sha256:{}", digits.to_lowercase()));
+        assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
+        assert_eq!(format!("{fingerprint:?}"), fingerprint.to_string());
+        for wrong in [
+            String::new(),
+            digits[1..].to_owned(),
+            format!("{digits}0"),
+            format!("sha1:{digits}"),
+            format!("sha256:sha256:{digits}"),
+            format!("{}g", &digits[1..]),
+            format!("{}é", &digits[2..]),
+            format!(" {digits}"),
+        ] {
+            assert_eq!(wrong.parse::<Fingerprint>(), Err(BadFingerprint), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_has_the_hash_of_its_bytes() {
+        let of = |bytes: &'static [u8]| Fingerprint::of_certificate(&CertificateDer::from(bytes)).to_string();
+        // The well-known hash of nothing.
+        assert_eq!(of(b""), "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        assert_ne!(of(b"a"), of(b"b"));
+    }
+}

@@ -150,3 +150,78 @@ impl Body for Outgoing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{FutureExt, StreamExt, stream};
+    use http_body_util::BodyExt;
+
+    fn pieces(texts: &'static [&'static str]) -> Pieces {
+        stream::iter(texts.iter().map(|text| Ok(Bytes::from_static(text.as_bytes())))).boxed()
+    }
+
+    /// The next piece of a body that has one without waiting; `None` at its end.
+    fn next(body: &mut Outgoing) -> Option<io::Result<Bytes>> {
+        let frame = body.frame().now_or_never().expect("the source is ready");
+        frame.map(|frame| frame.map(|frame| frame.into_data().unwrap()))
+    }
+
+    #[test]
+    fn a_source_that_can_be_read_once_is_consumed_by_the_first_attempt_that_sends_it() {
+        let (payload, meter) = (Payload::once(pieces(&["a", "b"])), Arc::new(Meter::default()));
+        assert!(payload.is_streamed() && payload.can_be_sent());
+        // The attempt did not get a connection.
+        drop(payload.body(&meter));
+        assert!(payload.can_be_sent());
+        let mut body = payload.body(&meter);
+        assert_eq!(next(&mut body).unwrap().unwrap(), "a");
+        assert!(!payload.can_be_sent() && !payload.clone().can_be_sent());
+        assert_eq!(next(&mut body).unwrap().unwrap(), "b");
+        assert!(next(&mut body).is_none());
+        let again = next(&mut payload.body(&meter)).unwrap().unwrap_err();
+        assert_eq!(again.to_string(), "the content was already consumed by an earlier attempt");
+    }
+
+    #[test]
+    fn a_repeatable_source_is_opened_anew_for_each_attempt() {
+        let (payload, meter) = (Payload::repeatable(|| pieces(&["a"])), Arc::new(Meter::default()));
+        for _ in 0..2 {
+            let mut body = payload.body(&meter);
+            assert_eq!(next(&mut body).unwrap().unwrap(), "a");
+            assert!(payload.can_be_sent());
+        }
+    }
+
+    #[test]
+    fn only_content_in_memory_has_a_known_length() {
+        let meter = Arc::new(Meter::default());
+        for (payload, length) in [
+            (Payload::None, Some(0)),
+            (Payload::Whole(Bytes::new()), Some(0)),
+            (Payload::Whole(Bytes::from_static(b"abc")), Some(3)),
+            (Payload::repeatable(|| pieces(&[])), None),
+        ] {
+            let body = payload.body(&meter);
+            assert_eq!(body.size_hint().exact(), length);
+            assert_eq!(body.is_end_stream(), length == Some(0));
+        }
+        let mut whole = Payload::Whole(Bytes::from_static(b"abc")).body(&meter);
+        assert_eq!(next(&mut whole).unwrap().unwrap(), "abc");
+        assert!(whole.is_end_stream() && next(&mut whole).is_none());
+        assert_eq!(meter.pieces(), 0, "the timeout of an attempt is that of a whole body");
+    }
+
+    #[test]
+    fn the_meter_tells_a_slow_source_from_a_slow_service() {
+        let meter = Arc::new(Meter::default());
+        let silent = Payload::once(pieces(&["a"]).chain(stream::pending()).boxed());
+        let mut body = silent.body(&meter);
+        assert!(next(&mut body).is_some() && !meter.is_starved());
+        assert!(body.frame().now_or_never().is_none() && meter.is_starved());
+        assert_eq!((meter.pieces(), meter.fault()), (1, None));
+        let failing = Payload::once(stream::iter([Err(io::Error::other("disk error"))]).boxed());
+        assert!(next(&mut failing.body(&meter)).unwrap().is_err());
+        assert_eq!((meter.is_starved(), meter.fault().as_deref()), (false, Some("disk error")));
+    }
+}

@@ -42,3 +42,19 @@ pub fn decoded(text: &str) -> Result<Bytes> {
         Err(error) => Err(Error::unknown(200, "the output is not base64", None).caused_by(error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_decoded_as_the_response_says() {
+        let texts = || ["aGk=".to_owned(), "/w==".to_owned()];
+        let decoded = OutputBytes::new(texts(), OutputEncoding::Base64, 7).unwrap();
+        assert_eq!((&decoded.stdout[..], &decoded.stderr[..], decoded.result), (&b"hi"[..], &b"\xff"[..], 7));
+        let text = OutputBytes::new(texts(), OutputEncoding::Text, ()).unwrap();
+        assert_eq!((&text.stdout[..], &text.stderr[..]), (&b"aGk="[..], &b"/w=="[..]));
+        let damaged = OutputBytes::new([String::new(), "*".to_owned()], OutputEncoding::Base64, ());
+        assert_eq!(damaged.unwrap_err().code(), crate::Code::Unknown);
+    }
+}
