@@ -101,3 +101,40 @@ fn remedy(error: &Error) -> Option<String> {
     };
     Some(text.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(failure: ToolFailure) -> (String, serde_json::Value) {
+        let result = serde_json::to_value(failure.into_result()).unwrap();
+        (result["content"][0]["text"].as_str().unwrap().to_owned(), result["isError"].clone())
+    }
+
+    #[test]
+    fn a_failure_is_an_error_with_what_to_do_on_a_line_of_its_own() {
+        let (text, is_error) = shown(ToolFailure::new("It failed.", "Do this."));
+        assert_eq!((text.as_str(), is_error), ("It failed.\nDo this.", true.into()));
+        assert_eq!(shown(ToolFailure::cancelled()).0, "The call was cancelled.");
+        let argument = shown(ToolFailure::argument("limit is 0.")).0;
+        assert_eq!(argument, "limit is 0.\nCorrect the arguments and call the tool again.");
+    }
+
+    #[test]
+    fn a_long_message_is_cut_and_keeps_its_remedy() {
+        let text = shown(ToolFailure::new("ä".repeat(LONGEST_MESSAGE + 1), "Do this.")).0;
+        assert_eq!(text, format!("{}\nDo this.", "ä".repeat(LONGEST_MESSAGE)));
+    }
+
+    #[test]
+    fn the_error_of_a_call_has_its_code_and_the_remedy_for_it() {
+        let client = sandboxd_client::Client::builder().url("http://127.0.0.1:9").key("any").build().unwrap();
+        let text = shown(client.sandbox("no id").unwrap_err().into()).0;
+        assert!(text.starts_with("INVALID_ARGUMENT: 'no id' is not a sandbox id"), "{text}");
+        assert!(text.ends_with("\nCorrect the arguments and call the tool again."), "{text}");
+        let unusable = sandboxd_client::Client::builder().url("ftp://a").key("any").build().err().unwrap();
+        let text = shown(unusable.into()).0;
+        // The model cannot change the configuration.
+        assert!(text.starts_with("CLIENT_CONFIGURATION: ") && !text.contains('\n'), "{text}");
+    }
+}

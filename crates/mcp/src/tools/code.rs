@@ -350,4 +350,109 @@ mod tests {
         assert_eq!(blocks.len(), 2);
         assert!(matches!(&blocks[0], ContentBlock::Image(_)) && matches!(&blocks[1], ContentBlock::Text(_)));
     }
+
+    fn ran() -> CodeRan {
+        CodeRan {
+            sandbox_id: "sb_1".to_owned(),
+            context_id: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            tail: None,
+            omitted_bytes: 0,
+            output_file: None,
+            results: Vec::new(),
+            exception: None,
+            duration_ms: None,
+        }
+    }
+
+    fn value(forms: &[(&str, &str)]) -> JsonObject {
+        forms.iter().map(|(name, text)| ((*name).to_owned(), (*text).into())).collect()
+    }
+
+    #[test]
+    fn a_value_is_shown_in_the_form_that_is_easiest_to_read() {
+        let shown = |forms: &[(&str, &str)]| CodeRan { results: vec![value(forms)], ..ran() }.texts();
+        assert_eq!(shown(&[("html", "<b>"), ("markdown", "**"), ("text", "t"), ("latex", "$")])[1], "t");
+        assert_eq!(shown(&[("html", "<b>"), ("markdown", "**")])[1], "**");
+        assert_eq!(shown(&[("latex", "$"), ("html", "<b>")])[1], "<b>");
+        assert_eq!(shown(&[("latex", "$"), ("svg", "<svg>")])[1], "$");
+        // It is an image of the result.
+        assert_eq!(shown(&[("svg", "<svg>")]), ["", "The code printed nothing and has no value."]);
+    }
+
+    #[test]
+    fn an_exception_is_shown_by_its_traceback_and_silence_is_said() {
+        let raised = |traceback: &str| {
+            let exception =
+                Raised { name: "E".to_owned(), value: "v".to_owned(), traceback: traceback.to_owned() };
+            CodeRan { exception: Some(exception), ..ran() }.texts()
+        };
+        assert_eq!(raised(""), ["", "[exception]\nE: v"]);
+        assert_eq!(raised("line 1"), ["", "[exception]\nline 1"]);
+        assert_eq!(ran().texts(), ["", "The code printed nothing and has no value."]);
+        let long = CodeRan {
+            stdout: "a".to_owned(),
+            stderr: "b".to_owned(),
+            tail: Some("z".to_owned()),
+            omitted_bytes: 7,
+            output_file: Some("/tmp/x".to_owned()),
+            ..ran()
+        };
+        let file = "The output is in /tmp/x; read it with read_file.";
+        assert_eq!(long.texts(), ["a", "[stderr]\nb", "[7 bytes follow; they end with:]\nz", file]);
+    }
+
+    #[test]
+    fn forms_are_bounded_and_a_cut_document_is_none() {
+        let long = "ä".repeat(LONGEST_FORM);
+        let result = CodeResult {
+            text: Some(long.clone()),
+            json: Some(serde_json::json!([long])),
+            is_main_result: true,
+            ..CodeResult::default()
+        };
+        let shown = forms(&result);
+        assert_eq!(shown["text"].as_str().map(str::len), Some(LONGEST_FORM));
+        assert!(!shown.contains_key("json") && !shown.contains_key("html"));
+        assert_eq!(shown["isMainResult"], true);
+        let small = CodeResult { json: Some(serde_json::json!({ "a": 1 })), ..CodeResult::default() };
+        assert_eq!(forms(&small)["json"], serde_json::json!({ "a": 1 }));
+    }
+
+    #[test]
+    fn what_code_does_is_kept_up_to_the_bounds() {
+        let mut collected = Collected::default();
+        for _ in 0..=MOST_RESULTS {
+            collected.add(CodeOutput::Result(Box::default()));
+        }
+        assert_eq!(collected.results.len(), MOST_RESULTS);
+        let piece = "ä".repeat(LONGEST_FILE / 2);
+        collected.add(CodeOutput::Stdout(format!("a{piece}")));
+        // One byte is left, and no room for a character of two.
+        assert_eq!(collected.whole.len(), LONGEST_FILE - 1);
+        collected.add(CodeOutput::Stderr("xy".to_owned()));
+        assert!(collected.whole.ends_with('x') && collected.whole.len() == LONGEST_FILE);
+        collected.add(CodeOutput::Stdout("more".to_owned()));
+        assert_eq!(collected.whole.len(), LONGEST_FILE);
+        let raised = CodeException { name: "E".to_owned(), ..CodeException::default() };
+        collected.add(CodeOutput::Exception(raised));
+        let done =
+            sandboxd_client::CodeDone { execution_count: None, context_id: "c".to_owned(), duration_ms: 3 };
+        collected.add(CodeOutput::Done(done));
+        assert_eq!((collected.context_id.as_deref(), collected.duration_ms), (Some("c"), Some(3)));
+        assert!(collected.exception.is_some());
+    }
+
+    #[test]
+    fn an_exception_is_bounded_and_without_colors() {
+        let exception = CodeException {
+            name: "\u{1b}[1mE".to_owned(),
+            value: "v".repeat(LONGEST_FORM + 1),
+            traceback: "\u{1b}[0;31mline\u{1b}[0m".to_owned(),
+        };
+        let raised = Raised::of(&exception);
+        assert_eq!((raised.name.as_str(), raised.traceback.as_str()), ("E", "line"));
+        assert_eq!(raised.value.len(), LONGEST_FORM);
+    }
 }

@@ -340,3 +340,65 @@ async fn list(call: &ToolCall, arguments: ListFiles) -> Result<ToolReply<FilesLi
     };
     Ok(ToolReply::json(target.note, listed))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_that_the_page_cuts_is_left_for_the_next_one() {
+        for (bytes, goes_on, content, encoding, used) in [
+            (&b"abc"[..], false, "abc", Encoding::Utf8, 3),
+            (b"abc", true, "abc", Encoding::Utf8, 3),
+            (b"a\xc3", true, "a", Encoding::Utf8, 1),
+            // At its end, the file is not text.
+            (b"a\xc3", false, "YcM=", Encoding::Base64, 2),
+            (b"\xc3", true, "ww==", Encoding::Base64, 1),
+            (b"a\xff\xc3", true, "Yf/D", Encoding::Base64, 3),
+            (b"", true, "", Encoding::Utf8, 0),
+        ] {
+            assert_eq!(decode(bytes.to_vec(), goes_on), (content.to_owned(), encoding, used), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn pages_of_any_size_are_the_whole_text() {
+        let text = "aä€😀\n".repeat(20);
+        for limit in 4..=9 {
+            let (mut read, mut offset) = (String::new(), 0);
+            while offset < text.len() {
+                let end = text.len().min(offset + limit);
+                let (content, encoding, used) =
+                    decode(text.as_bytes()[offset..end].to_vec(), end < text.len());
+                assert_eq!(encoding, Encoding::Utf8, "{limit} bytes at {offset}");
+                read.push_str(&content);
+                offset += used;
+            }
+            assert_eq!(read, text, "{limit}");
+        }
+    }
+
+    #[test]
+    fn the_status_says_how_to_go_on() {
+        let read = |content: &str, encoding, offset, size_bytes, next_offset| {
+            let (sandbox_id, path) = ("sb_1".to_owned(), "/a".to_owned());
+            status(&FileRead {
+                sandbox_id,
+                path,
+                content: content.to_owned(),
+                encoding,
+                offset,
+                size_bytes,
+                next_offset,
+            })
+        };
+        assert_eq!(read("a", Encoding::Utf8, 0, 1, None), "");
+        assert_eq!(read("", Encoding::Utf8, 0, 0, None), "The file is empty.");
+        assert_eq!(read("", Encoding::Utf8, 9, 5, None), "The file ends before offset 9; it has 5 bytes.");
+        let goes_on = "Bytes 4 to 8 of 20; the file goes on: call read_file with offset 8.";
+        assert_eq!(read("abcd", Encoding::Utf8, 4, 20, Some(8)), goes_on);
+        let base64 = "The content is not UTF-8; it is encoded as base64.";
+        assert_eq!(read("/w==", Encoding::Base64, 0, 1, None), base64);
+        assert_eq!(read("abcd", Encoding::Base64, 4, 20, Some(8)), format!("{base64} {goes_on}"));
+    }
+}

@@ -31,3 +31,26 @@ pub fn size(limit: Option<Limit>) -> Result<u32, ToolFailure> {
 pub fn next_offset(pagination: &Pagination, offset: Offset, items: usize) -> Option<u64> {
     pagination.has_more.then_some(offset.0.saturating_add(items as u64))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_50_items_unless_another_number_up_to_100_is_asked_for() {
+        assert_eq!(size(None).unwrap(), 50);
+        assert_eq!([1, 100].map(|limit| size(Some(Limit(limit))).unwrap()), [1, 100]);
+        for limit in [0, 101, u64::MAX] {
+            let failure = format!("{:?}", size(Some(Limit(limit))).unwrap_err());
+            assert!(failure.contains(&format!("limit is {limit}; it must be 1 to 100.")), "{failure}");
+        }
+    }
+
+    #[test]
+    fn the_next_page_begins_after_the_items_of_this_one() {
+        let pagination = |has_more| Pagination { total: 9, limit: 3, offset: 4, has_more };
+        assert_eq!(next_offset(&pagination(true), Offset(4), 3), Some(7));
+        assert_eq!(next_offset(&pagination(false), Offset(4), 3), None);
+        assert_eq!(next_offset(&pagination(true), Offset(u64::MAX), 3), Some(u64::MAX));
+    }
+}

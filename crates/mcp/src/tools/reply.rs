@@ -61,3 +61,44 @@ impl<T: Serialize> ToolReply<T> {
 fn unserializable(error: &serde_json::Error) -> ToolFailure {
     ToolFailure::new(format!("The result cannot be serialized: {error}."), "Report this to the user.")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shown(reply: ToolReply<impl Serialize>) -> (Vec<String>, serde_json::Value) {
+        let result = serde_json::to_value(reply.into_result().unwrap()).unwrap();
+        let texts = result["content"].as_array().unwrap().iter();
+        let texts = texts.map(|block| block["text"].as_str().unwrap_or("(image)").to_owned());
+        (texts.collect(), result["structuredContent"].clone())
+    }
+
+    #[derive(Serialize)]
+    struct Outcome {
+        second: u8,
+        first: u8,
+    }
+
+    #[test]
+    fn the_text_is_the_content_in_the_order_of_its_type_with_the_note_after_it() {
+        let value = || Outcome { second: 2, first: 1 };
+        let (texts, structured) = shown(ToolReply::json(Some("A note.".to_owned()), value()));
+        assert_eq!(texts, [r#"{"second":2,"first":1}"#, "A note."]);
+        assert_eq!(structured, json!({ "first": 1, "second": 2 }));
+        assert_eq!(shown(ToolReply::json(None, value())).0.len(), 1);
+    }
+
+    #[test]
+    fn empty_texts_are_left_out_and_images_follow_the_texts() {
+        let texts = ["a", "", "b"].map(str::to_owned);
+        let reply = ToolReply::texts(texts, 7).with([ContentBlock::image("AA==", "image/png")]);
+        assert_eq!(shown(reply), (vec!["a".to_owned(), "b".to_owned(), "(image)".to_owned()], json!(7)));
+    }
+
+    #[test]
+    fn a_mapped_reply_keeps_its_texts_and_its_note() {
+        let reply = ToolReply::json(Some("note".to_owned()), 7).map(|number| vec![number]);
+        assert_eq!(shown(reply), (vec!["[7]".to_owned(), "note".to_owned()], json!([7])));
+    }
+}

@@ -466,4 +466,74 @@ mod tests {
         }
         assert_eq!("no cursor".parse::<Cursor>(), Err(()));
     }
+
+    fn ran(state: ExecutionState, exit_code: Option<i32>, signal: Option<&str>) -> Ran {
+        Ran {
+            sandbox_id: "sb_1".to_owned(),
+            execution_id: "ex_2".to_owned(),
+            state,
+            exit_code,
+            signal: signal.map(str::to_owned),
+            timed_out: false,
+            duration_ms: None,
+            stdout: "out".to_owned(),
+            stderr: String::new(),
+            tail: None,
+            omitted_bytes: 0,
+            dropped_bytes: 0,
+            cursor: None,
+        }
+    }
+
+    #[test]
+    fn the_model_reads_how_the_command_ended() {
+        let status = |ran: Ran| ran.texts().pop().unwrap();
+        for (state, exit_code, signal, text) in [
+            (ExecutionState::Exited, Some(0), None, "Exit code 0."),
+            (ExecutionState::Exited, Some(3), None, "Exit code 3."),
+            (ExecutionState::Exited, None, Some("SIGKILL"), "Killed by SIGKILL."),
+            (ExecutionState::Exited, None, None, "The command could not start."),
+            (ExecutionState::Running, None, None, "The command is running."),
+            (
+                ExecutionState::Lost,
+                None,
+                Some("SIGKILL"),
+                "The command ended with its sandbox; its exit code is unknown.",
+            ),
+        ] {
+            assert_eq!(status(ran(state, exit_code, signal)), text);
+        }
+        let timed_out = Ran { timed_out: true, ..ran(ExecutionState::Exited, None, Some("SIGKILL")) };
+        assert!(status(timed_out).contains("because of timeoutSeconds"));
+        // The program has handled the signal.
+        let handled = Ran { timed_out: true, ..ran(ExecutionState::Exited, Some(1), None) };
+        assert_eq!(status(handled), "Exit code 1.");
+    }
+
+    #[test]
+    fn the_parts_of_an_output_are_told_apart_and_the_rest_is_named() {
+        let whole = Ran {
+            stderr: "err".to_owned(),
+            tail: Some("end".to_owned()),
+            omitted_bytes: 9,
+            dropped_bytes: 4,
+            cursor: Some("sb_1/ex_2@3.0".to_owned()),
+            ..ran(ExecutionState::Running, None, None)
+        };
+        let status = "The command is running. The service did not store 4 bytes of output. \
+                      To read on, call run_command with the cursor sb_1/ex_2@3.0";
+        let expected = ["out", "[stderr]\nerr", "[9 bytes follow; they end with:]\nend", status];
+        assert_eq!(whole.texts(), expected);
+        assert_eq!(ran(ExecutionState::Exited, Some(0), None).texts().len(), 2);
+    }
+
+    #[test]
+    fn an_empty_offset_is_the_beginning() {
+        let cursor: Cursor = "sb_1/ex_2@".parse().unwrap();
+        assert_eq!((cursor.offset.as_deref(), cursor.to_string().as_str()), (None, "sb_1/ex_2"));
+        for (text, sandbox, execution) in [("/", "", ""), ("a/b/c", "a", "b/c")] {
+            let cursor: Cursor = text.parse().unwrap();
+            assert_eq!((cursor.sandbox.as_str(), cursor.execution.as_str()), (sandbox, execution));
+        }
+    }
 }

@@ -203,3 +203,106 @@ impl Built {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BuildFault, Steps};
+    use super::*;
+
+    fn built(state: TemplateState, error: Option<&str>) -> Built {
+        let template = ListedTemplate {
+            template_id: "tpl_1".to_owned(),
+            name: "web".to_owned(),
+            version: 3,
+            state,
+            base: "ubuntu:24.04".to_owned(),
+            steps: Steps { total: 5, done: 2, cached: 1 },
+            size_bytes: 0,
+            error: error.map(|message| BuildFault { message: message.to_owned(), line: None }),
+            created_at: sandboxd_client::Timestamp(0),
+        };
+        Built { template, log: String::new(), omitted_bytes: 0 }
+    }
+
+    #[test]
+    fn the_model_reads_what_to_do_next() {
+        for (state, error, start, part) in [
+            (
+                TemplateState::Queued,
+                None,
+                "The build of web:3 waits for other builds.",
+                "read_log and the templateId tpl_1",
+            ),
+            (
+                TemplateState::Building,
+                None,
+                "The build of web:3 is running; 2 of 5 steps are done.",
+                "read_log and the templateId tpl_1",
+            ),
+            (
+                TemplateState::Ready,
+                None,
+                "The template web:3 is ready.",
+                "Pass web, or tpl_1 for this version",
+            ),
+            (
+                TemplateState::Failed,
+                Some("no such image"),
+                "The build of web:3 failed: no such image.",
+                "build again",
+            ),
+            (
+                TemplateState::Failed,
+                None,
+                "The build of web:3 failed: the service names no reason.",
+                "build again",
+            ),
+            (TemplateState::Cancelled, None, "The build of web:3 was cancelled.", "cancelled"),
+        ] {
+            let status = built(state, error).status();
+            assert!(status.starts_with(start) && status.contains(part), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_lines_of_steps_output_and_notes() {
+        let mut log = Log::default();
+        let step = |cached| {
+            let text = "RUN make".to_owned();
+            BuildOutput::Step(sandboxd_client::BuildStep { number: 1, total: 2, line: 4, text, cached })
+        };
+        for item in [
+            step(true),
+            step(false),
+            BuildOutput::Stdout("out".to_owned()),
+            BuildOutput::Stderr("err".to_owned()),
+            BuildOutput::Note("n".to_owned()),
+        ] {
+            log.add(item);
+        }
+        let expected =
+            "[step 1 of 2] RUN make (from the cache)\n[step 1 of 2] RUN make\nout\nerr\n[note] n\n";
+        assert_eq!((log.tail.text().as_str(), log.bytes), (expected, expected.len() as u64));
+        assert_eq!(log.last_line, "[note] n");
+        log.add(BuildOutput::Stdout("ä".repeat(500)));
+        assert_eq!(log.last_line.chars().count(), 200, "a notification of progress is short");
+    }
+
+    #[test]
+    fn only_the_end_of_a_long_log_is_kept_and_all_of_it_is_counted() {
+        let mut log = Log::default();
+        for number in 0..1000 {
+            log.add(BuildOutput::Stdout(format!("{number:099}")));
+        }
+        assert_eq!(log.bytes, 100_000);
+        let text = log.tail.text();
+        assert!(text.len() <= LOG && text.ends_with("999\n"), "{}", text.len());
+    }
+
+    #[test]
+    fn a_wait_is_at_most_five_minutes() {
+        let seconds = |given| wait(given, 10).ok().map(|wait| wait.as_secs());
+        let given = [None, Some(1), Some(300), Some(0), Some(301)];
+        assert_eq!(given.map(seconds), [Some(10), Some(1), Some(300), None, None]);
+    }
+}
