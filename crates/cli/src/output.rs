@@ -71,3 +71,16 @@ pub fn note(line: &str) {
 pub fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_closed_pipe_is_a_closed_output() {
+        let of = |kind: ErrorKind| anyhow::Error::new(io::Error::from(kind));
+        assert!(is_closed(&of(ErrorKind::BrokenPipe)));
+        assert!(is_closed(&of(ErrorKind::BrokenPipe).context("printing the list")));
+        assert!(!is_closed(&of(ErrorKind::StorageFull)) && !is_closed(&anyhow::anyhow!("broken pipe")));
+    }
+}

@@ -72,3 +72,45 @@ pub async fn for_each<T>(
     }
     Ok(code)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn one_item_is_an_object_and_several_are_an_array() {
+        for (format, count, form) in [
+            (OutputFormat::Plain, 1, BatchForm::Lines),
+            (OutputFormat::Plain, 5, BatchForm::Lines),
+            (OutputFormat::Json, 1, BatchForm::Object),
+            (OutputFormat::Json, 2, BatchForm::Array),
+            // A list that is empty is a list.
+            (OutputFormat::Json, 0, BatchForm::Array),
+        ] {
+            assert_eq!(BatchForm::of(format, count), form, "{count}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_item_that_fails_does_not_stop_the_others_and_is_the_exit_code() {
+        let seen = RefCell::new(Vec::new());
+        let act = async |item: &u8| {
+            seen.borrow_mut().push(*item);
+            anyhow::ensure!(*item != 1, "the first of three fails");
+            Ok(None)
+        };
+        let text = |code: ExitCode| format!("{code:?}");
+        let failed = for_each(&[1, 2, 3], BatchForm::Object, &act).await.unwrap();
+        assert_eq!(text(failed), text(ExitCode::from(125)));
+        let done = for_each(&[2, 3], BatchForm::Object, &act).await.unwrap();
+        assert_eq!(text(done), text(ExitCode::SUCCESS));
+        assert_eq!(*seen.borrow(), [1, 2, 3, 2, 3]);
+    }
+
+    #[test]
+    fn a_result_has_a_line_and_a_value() {
+        let result = ItemResult::new(7, ["a"]).unwrap();
+        assert_eq!((result.line.as_str(), &result.json), ("7", &serde_json::json!(["a"])));
+    }
+}

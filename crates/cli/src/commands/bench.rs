@@ -129,3 +129,27 @@ fn render(rows: &[Measurement]) -> String {
     });
     table(["OPERATION", "P50", "P99", "N"], cells, Paint::of(&std::io::stdout()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_the_nearest_rank_of_the_samples() {
+        let of = |ms: &[u64], percent| {
+            let samples = ms.iter().map(|ms| Duration::from_millis(*ms)).collect();
+            Measurement { name: "get", samples }.percentile(percent)
+        };
+        let hundred: Vec<u64> = (1..=100).rev().collect();
+        assert_eq!([1, 50, 99, 100].map(|percent| of(&hundred, percent)), [1.0, 50.0, 99.0, 100.0]);
+        assert_eq!([50, 99].map(|percent| of(&[3, 1], percent)), [1.0, 3.0]);
+        assert_eq!([50, 99].map(|percent| of(&[7], percent)), [7.0, 7.0]);
+        assert_eq!(of(&[], 50), 0.0);
+    }
+
+    #[test]
+    fn a_sample_is_rounded_to_microseconds() {
+        let samples = vec![Duration::from_nanos(1_234_567)];
+        assert_eq!(Measurement { name: "get", samples }.percentile(50), 1.235);
+    }
+}

@@ -184,3 +184,53 @@ fn as_json(event: &Output) -> Result<Value> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_is_an_object_that_names_it() {
+        let done = sandboxd_client::Done {
+            exit_code: Some(3),
+            duration_ms: 5,
+            signal: None,
+            reason: None,
+            message: None,
+        };
+        for (event, json) in [
+            (Output::Stdout("a".to_owned()), json!({ "event": "stdout", "data": "a" })),
+            (Output::Stderr(String::new()), json!({ "event": "stderr", "data": "" })),
+            (Output::Dropped(7), json!({ "event": "dropped", "bytes": 7 })),
+            (Output::Done(done), json!({ "event": "done", "exitCode": 3, "durationMs": 5, "signal": null })),
+        ] {
+            assert_eq!(as_json(&event).unwrap(), json);
+        }
+    }
+
+    #[test]
+    fn an_output_with_a_gap_is_no_success() {
+        let printed = |is_incomplete| Printed { code: ExitCode::SUCCESS, is_incomplete };
+        assert!(printed(false).complete().is_ok());
+        let error = printed(true).complete().unwrap_err();
+        assert!(error.to_string().contains("part of the output was lost"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_ends_before_the_command_is_an_error() {
+        let cut =
+            futures_util::stream::iter([Ok::<Output<Bytes>, sandboxd_client::Error>(Output::Dropped(0))]);
+        let error = print_stream(cut, |_, _| Ok(())).await.err().unwrap();
+        assert_eq!(error.to_string(), "the output ended before the command did");
+        let done = sandboxd_client::Done {
+            exit_code: Some(0),
+            duration_ms: 5,
+            signal: None,
+            reason: None,
+            message: None,
+        };
+        let whole = [Ok::<Output<Bytes>, sandboxd_client::Error>(Output::Dropped(1)), Ok(Output::Done(done))];
+        let printed = print_stream(futures_util::stream::iter(whole), |_, _| Ok(())).await.unwrap();
+        assert!(printed.is_incomplete, "dropped bytes are remembered to the end");
+    }
+}

@@ -190,4 +190,41 @@ mod tests {
             assert_eq!(last_lines(text.as_bytes(), lines), expected.as_bytes(), "{text:?} {lines}");
         }
     }
+
+    fn view(changes: &serde_json::Value) -> ExecutionView {
+        let mut view = serde_json::json!({
+            "executionId": "ex_00000000", "sandboxId": "sb_00000000", "state": "exited", "command": "make",
+            "runId": "", "timeoutMs": null, "stdinOpen": false, "startedAt": "2023-11-14T22:13:20Z",
+            "endedAt": null, "exitCode": null, "signal": null, "durationMs": null, "outputEnd": "0.0",
+            "outputStart": "0.0",
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            view[name] = value.clone();
+        }
+        serde_json::from_value(view).unwrap()
+    }
+
+    #[test]
+    fn a_row_says_how_a_command_ended() {
+        let cells = |changes: serde_json::Value| row(&view(&changes)).map(|(text, _)| text);
+        let exited = cells(serde_json::json!({ "exitCode": 3, "durationMs": 61_000 }));
+        assert_eq!(exited, ["ex_00000000", "exited", "3", "1m", "make"]);
+        let killed = cells(serde_json::json!({ "signal": "SIGKILL", "reason": "timeout" }));
+        assert_eq!(killed[2..4], ["SIGKILL (timeout)", "-"]);
+        let running = cells(serde_json::json!({ "state": "running", "command": "" }));
+        assert_eq!(running[1..], ["running", "-", "-", "(shell)"]);
+    }
+
+    #[test]
+    fn the_state_has_a_tone() {
+        let tone = |state: &str| row(&view(&serde_json::json!({ "state": state })))[1].1;
+        assert_eq!([tone("running"), tone("exited"), tone("lost")], [Tone::Good, Tone::Faint, Tone::Bad]);
+    }
+
+    #[test]
+    fn a_command_of_several_lines_is_shown_by_its_first() {
+        for (command, shown) in [("a", "a"), ("a\nb", "a …"), ("a\n", "a"), ("\na", " …"), ("", "")] {
+            assert_eq!(first_line(command), shown, "{command:?}");
+        }
+    }
 }

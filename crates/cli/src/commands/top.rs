@@ -66,3 +66,38 @@ fn render(before: &Snapshot, after: &Snapshot, paint: Paint) -> String {
     });
     table(["PID", "USER", "CPU", "MEMORY", "COMMAND"], rows, paint)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::probe::SandboxProcess;
+
+    fn process(pid: u32, cpu_s: f64, memory_kb: u64) -> SandboxProcess {
+        let (state, user, command) = ("R".to_owned(), "0".to_owned(), format!("job{pid}"));
+        SandboxProcess { pid, parent: 1, state, user, memory_kb, cpu_s, age_s: 100.0, command }
+    }
+
+    fn snapshot(at_s: f64, processes: Vec<SandboxProcess>) -> Snapshot {
+        Snapshot { at_s, processes }
+    }
+
+    #[test]
+    fn the_busiest_processes_come_first_and_then_the_largest() {
+        let before = snapshot(10.0, vec![process(1, 0.0, 9), process(2, 0.0, 5), process(3, 0.0, 7)]);
+        let after = snapshot(12.0, vec![process(1, 0.0, 5), process(2, 1.0, 5), process(3, 0.0, 7)]);
+        let text = render(&before, &after, Paint::None);
+        let pids: Vec<&str> = text.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(pids, ["2", "3", "1"]);
+        assert!(text.lines().nth(1).unwrap().contains("50.0 %"), "{text}");
+    }
+
+    #[test]
+    fn a_screen_has_thirty_rows_and_the_json_all_processes() {
+        let many: Vec<_> = (1..=40).map(|pid| process(pid, 0.0, 1)).collect();
+        let (before, after) = (snapshot(10.0, many.clone()), snapshot(12.0, many));
+        assert_eq!(render(&before, &after, Paint::None).lines().count(), 1 + ROWS);
+        let json = json_of(&before, &after);
+        assert_eq!(json.as_array().map(Vec::len), Some(40));
+        assert_eq!(json[0], json!({ "pid": 1, "cpuPercent": 0.0, "memoryKb": 1, "command": "job1" }));
+    }
+}
