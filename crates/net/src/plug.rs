@@ -98,3 +98,21 @@ fn socket_in(home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<Rout
     move_into_link_name_space(home, Some(LinkNameSpaceType::Network))?;
     socket
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_a_link_is_local_and_of_one_sandbox() {
+        let mac = |address: [u8; 4]| {
+            Ends { link: "l", address: address.into(), gateway: Ipv4Addr::LOCALHOST }.mac()
+        };
+        let (one, other) = (mac([10, 64, 0, 2]), mac([10, 64, 1, 2]));
+        assert_eq!(one, [0x02, 0x73, 10, 64, 0, 2]);
+        assert_ne!(one, other);
+        assert_ne!(one, HOST_MAC);
+        // Locally administered, and of one receiver.
+        assert_eq!(one[0] & 0b11, 0b10);
+    }
+}

@@ -157,8 +157,7 @@ impl Elements {
     /// Applies changes in transactions of up to 768. Each transaction is atomic.
     pub fn change(&mut self, changes: &[Change]) -> io::Result<()> {
         for some in changes.chunks(IN_BATCH_MAX) {
-            let messages = self.messages(some);
-            self.inner.transact(messages)?;
+            self.inner.transact(messages(&self.table, some))?;
         }
         Ok(())
     }
@@ -182,7 +181,7 @@ impl Elements {
     }
 
     fn dump(&mut self, set: Set) -> io::Result<Vec<FoundElement>> {
-        let question = NfTablesMessage::GetSetElement(self.message(set, Vec::new()));
+        let question = NfTablesMessage::GetSetElement(message(&self.table, set, Vec::new()));
         Ok(self.inner.dump(question)?.into_iter().flat_map(read).collect())
     }
 
@@ -203,42 +202,43 @@ impl Elements {
         });
         Ok(numbers.collect())
     }
+}
 
-    fn messages(&self, changes: &[Change]) -> Vec<NfTablesMessage> {
-        let mut messages = Vec::new();
-        let mut rest = changes;
-        while let Some(first) = rest.first() {
-            let same = rest
-                .iter()
-                .take_while(|change| set_and_result(change) == set_and_result(first))
-                .count()
-                .min(IN_MESSAGE_MAX);
-            let (now, later) = rest.split_at(same);
-            rest = later;
-            let (set, result) = set_and_result(first);
-            let plain: Vec<_> = now.iter().map(|change| element(change, false)).collect();
-            // Deleting a missing element would fail the whole transaction, so it is added first.
-            messages.push(NfTablesMessage::NewSetElement(self.message(set, plain.clone())));
-            if result != ElementResult::Lasting {
-                messages.push(NfTablesMessage::DeleteSetElement(self.message(set, plain)));
-            }
-            if result == ElementResult::Passing {
-                // Older kernels do not change the timeout of an existing element, so it is deleted and added again.
-                let timed = now.iter().map(|change| element(change, true)).collect();
-                messages.push(NfTablesMessage::NewSetElement(self.message(set, timed)));
-            }
+/// The messages of one transaction. Neighbours that change the same set in the same way share one.
+fn messages(table: &str, changes: &[Change]) -> Vec<NfTablesMessage> {
+    let mut messages = Vec::new();
+    let mut rest = changes;
+    while let Some(first) = rest.first() {
+        let same = rest
+            .iter()
+            .take_while(|change| set_and_result(change) == set_and_result(first))
+            .count()
+            .min(IN_MESSAGE_MAX);
+        let (now, later) = rest.split_at(same);
+        rest = later;
+        let (set, result) = set_and_result(first);
+        let plain: Vec<_> = now.iter().map(|change| element(change, false)).collect();
+        // Deleting a missing element would fail the whole transaction, so it is added first.
+        messages.push(NfTablesMessage::NewSetElement(message(table, set, plain.clone())));
+        if result != ElementResult::Lasting {
+            messages.push(NfTablesMessage::DeleteSetElement(message(table, set, plain)));
         }
-        messages
+        if result == ElementResult::Passing {
+            // Older kernels do not change the timeout of an existing element, so it is deleted and added again.
+            let timed = now.iter().map(|change| element(change, true)).collect();
+            messages.push(NfTablesMessage::NewSetElement(message(table, set, timed)));
+        }
     }
+    messages
+}
 
-    fn message(&self, set: Set, elements: Vec<ListAttribute<SetElementAttribute>>) -> SetElementMessage {
-        let mut attributes =
-            vec![SetElementList::Table(self.table.clone()), SetElementList::Set(set.name().to_owned())];
-        if !elements.is_empty() {
-            attributes.push(SetElementList::Elements(elements));
-        }
-        SetElementMessage { attributes }
+fn message(table: &str, set: Set, elements: Vec<ListAttribute<SetElementAttribute>>) -> SetElementMessage {
+    let mut attributes =
+        vec![SetElementList::Table(table.to_owned()), SetElementList::Set(set.name().to_owned())];
+    if !elements.is_empty() {
+        attributes.push(SetElementList::Elements(elements));
     }
+    SetElementMessage { attributes }
 }
 
 /// The result of a change for its element.
@@ -412,4 +412,170 @@ fn value(attribute: &DefaultNla) -> Vec<u8> {
     let mut bytes = vec![0; attribute.value_len()];
     attribute.emit_value(&mut bytes);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUEST: Ipv4Addr = Ipv4Addr::new(10, 64, 0, 2);
+    const TARGET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+
+    fn key(number: usize) -> ElementKey {
+        ElementKey { link: format!("sb0001-{number}"), guest: GUEST, target: None }
+    }
+
+    fn range(first: Ipv4Addr, last: Ipv4Addr) -> RangeKey {
+        RangeKey { guest: GUEST, first, last }
+    }
+
+    /// What each message does, to which set, and to how many elements, of which how many have a timeout.
+    fn shown(changes: &[Change]) -> Vec<(&'static str, String, usize, usize)> {
+        let shown = |message: &NfTablesMessage| {
+            let (verb, content) = match message {
+                NfTablesMessage::NewSetElement(content) => ("new", content),
+                NfTablesMessage::DeleteSetElement(content) => ("delete", content),
+                _ => panic!("no change of elements"),
+            };
+            let (mut set, mut count, mut timed) = (String::new(), 0, 0);
+            for attribute in &content.attributes {
+                match attribute {
+                    SetElementList::Set(name) => set.clone_from(name),
+                    SetElementList::Elements(elements) => {
+                        count = elements.len();
+                        timed = elements.iter().filter(|element| has_timeout(element)).count();
+                    }
+                    _ => {}
+                }
+            }
+            (verb, set, count, timed)
+        };
+        messages("t", changes).iter().map(shown).collect()
+    }
+
+    fn has_timeout(element: &ListAttribute<SetElementAttribute>) -> bool {
+        let ListAttribute::Element(attributes) = element else { return false };
+        attributes.iter().any(|attribute| matches!(attribute, SetElementAttribute::Timeout(_)))
+    }
+
+    #[test]
+    fn every_set_is_one_of_the_table() {
+        let table = include_str!("table.nft");
+        for set in [
+            Set::Guests,
+            Set::Open,
+            Set::Strict,
+            Set::Learnt,
+            Set::Listed,
+            Set::AllowedNetworks,
+            Set::DeniedNetworks,
+            Set::Closed,
+            Set::Opened,
+            Set::OpenedHere,
+            Set::ClosedByOperator,
+        ] {
+            let is_declared = |line: &str| {
+                let declared = line.strip_prefix("add set inet @TABLE@ ");
+                declared.is_some_and(|rest| rest.split_whitespace().next() == Some(set.name()))
+            };
+            assert!(table.lines().any(is_declared), "{}", set.name());
+        }
+    }
+
+    #[test]
+    fn an_element_is_added_before_it_is_deleted_and_again_for_its_timeout() {
+        let one = |verb, timed| (verb, "guests".to_owned(), 1, timed);
+        assert_eq!(shown(&[Change::Put(Set::Guests, key(1))]), [one("new", 0)]);
+        assert_eq!(shown(&[Change::Drop(Set::Guests, key(1))]), [one("new", 0), one("delete", 0)]);
+        let passing = [Change::PutFor(Set::Guests, key(1), Duration::from_secs(1))];
+        assert_eq!(shown(&passing), [one("new", 0), one("delete", 0), one("new", 1)]);
+        assert!(shown(&[]).is_empty());
+    }
+
+    #[test]
+    fn neighbours_share_a_message_and_the_order_of_others_stays() {
+        let changes = [
+            Change::Put(Set::Guests, key(1)),
+            Change::Put(Set::Guests, key(2)),
+            Change::Put(Set::Open, key(1)),
+            Change::Put(Set::Guests, key(3)),
+            Change::Drop(Set::Guests, key(4)),
+        ];
+        let message = |verb, set: &str, count| (verb, set.to_owned(), count, 0);
+        assert_eq!(
+            shown(&changes),
+            [
+                message("new", "guests", 2),
+                message("new", "open", 1),
+                message("new", "guests", 1),
+                message("new", "guests", 1),
+                message("delete", "guests", 1),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_message_has_at_most_512_elements() {
+        let changes: Vec<_> =
+            (0..IN_MESSAGE_MAX + 1).map(|number| Change::Put(Set::Guests, key(number))).collect();
+        let counts: Vec<usize> = shown(&changes).into_iter().map(|(_, _, count, _)| count).collect();
+        assert_eq!(counts, [512, 1]);
+    }
+
+    #[test]
+    fn keys_have_the_layout_of_the_sets_and_come_back() {
+        let plain = key(1);
+        let learnt = ElementKey { target: Some(TARGET), ..key(1) };
+        assert_eq!(plain.bytes(), [&b"sb0001-1\0\0\0\0\0\0\0\0"[..], &[10, 64, 0, 2]].concat());
+        assert_eq!(learnt.bytes()[20..], [203, 0, 113, 7]);
+        for key in [plain, learnt, ElementKey { link: "a".repeat(16), guest: GUEST, target: None }] {
+            assert_eq!(ElementKey::read(&key.bytes()), Some(key));
+        }
+        for foreign in [&b""[..], &[0; 16], &[0; 19], &[0xff; 20]] {
+            assert_eq!(ElementKey::read(foreign), None, "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_without_an_end_is_one_address() {
+        let network = range(Ipv4Addr::new(203, 0, 113, 0), Ipv4Addr::new(203, 0, 113, 255));
+        let [first, last] = network.bytes();
+        assert_eq!(
+            (&first[..], &last[..]),
+            (&[10, 64, 0, 2, 203, 0, 113, 0][..], &[10, 64, 0, 2, 203, 0, 113, 255][..])
+        );
+        let found = |key: &[u8], end: Option<&[u8]>| {
+            RangeKey::read(&FoundElement { key: key.to_vec(), end: end.map(<[u8]>::to_vec), left: None })
+        };
+        assert_eq!(found(&first, Some(&last)), Some(network));
+        assert_eq!(found(&first, None), Some(range(network.first, network.first)));
+        assert_eq!(found(&first[..7], None), None);
+        assert_eq!(found(&first, Some(&last[..6])), None);
+    }
+
+    #[test]
+    fn an_element_that_the_kernel_lists_has_a_key_and_what_is_left_of_its_timeout() {
+        let value = |bytes: &[u8]| SetElementAttribute::Key(DataAttribute::Value(bytes.to_vec()));
+        let end = SetElementAttribute::KeyEnd(vec![DefaultNla::new(NFTA_DATA_VALUE, vec![9, 8])]);
+        let found = read_element(&[value(&[1, 2]), end, SetElementAttribute::Expiration(1500)]).unwrap();
+        assert_eq!((found.key, found.end), (vec![1, 2], Some(vec![9, 8])));
+        assert_eq!(found.left, Some(Duration::from_millis(1500)));
+        let lasting = read_element(&[value(&[1])]).unwrap();
+        assert_eq!((lasting.end, lasting.left), (None, None));
+        assert!(read_element(&[SetElementAttribute::Expiration(1)]).is_none());
+    }
+
+    #[test]
+    fn only_a_lasting_change_puts_an_element_into_a_set() {
+        let put = Change::Put(Set::Open, key(1));
+        assert_eq!(put.put_into(Set::Open), Some(&key(1)));
+        assert_eq!(put.put_into(Set::Strict), None);
+        for other in [
+            Change::Drop(Set::Open, key(1)),
+            Change::PutFor(Set::Open, key(1), Duration::from_secs(1)),
+            Change::PutRange(Set::Open, range(TARGET, TARGET)),
+        ] {
+            assert_eq!(other.put_into(Set::Open), None);
+        }
+    }
 }

@@ -105,3 +105,94 @@ pub fn count_rules(text: &str) -> usize {
     };
     lines.filter(is_rule).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(rate_mbit: u32) -> TablePlan {
+        let settings = crate::settings::HostSettings {
+            data_dir: "/nowhere".into(),
+            slots: 1,
+            pool: crate::settings::Pool::Auto,
+            resolver: egress::Upstreams::System,
+            allow_private: vec!["10.1.0.0/16".parse().unwrap(), "10.2.0.5/32".parse().unwrap()],
+            closed: vec!["203.0.113.0/24".parse().unwrap()],
+            rate_mbit,
+            connections: 77,
+        };
+        TablePlan {
+            scope: Scope(0xff),
+            gateway: Ipv4Addr::new(10, 64, 0, 1),
+            proxy_port: 4321,
+            ranges: settings.ranges(Some("10.64.0.0/20".parse().unwrap())),
+            rate_mbit,
+            connections: 77,
+        }
+    }
+
+    #[test]
+    fn a_rate_is_in_bytes_and_its_burst_is_a_quarter_of_a_second_or_a_few_packets() {
+        for (mbit, rate, burst) in
+            [(1, 125_000, 524_288), (16, 2_000_000, 524_288), (100, 12_500_000, 3_125_000)]
+        {
+            let limit = format!("limit rate over {rate} bytes/second burst {burst} bytes");
+            let [sent, received] = plan(mbit).rate_rules();
+            assert_eq!(sent, format!("update @sent {{ ip saddr {limit} }} drop"));
+            assert_eq!(
+                received,
+                format!("oifname \"sb00ff-*\" update @received {{ ip daddr {limit} }} drop")
+            );
+        }
+        assert_eq!(plan(0).rate_rules(), ["", ""], "0 is no limit");
+    }
+
+    #[test]
+    fn a_rendered_table_has_no_placeholder_left() {
+        let text = plan(8).render();
+        // Sets are named with an at sign, in lower case; comments explain placeholders.
+        let is_placeholder = |word: &&str| {
+            word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+        };
+        let rules = text.lines().filter(|line| !line.trim().starts_with('#'));
+        let placeholders: Vec<&str> = rules.flat_map(|line| line.split('@')).filter(is_placeholder).collect();
+        assert_eq!(placeholders, [""; 0]);
+        for part in ["table inet sandboxd_00ff {", "sb00ff-*", "10.64.0.1", "4321", "10.64.0.0/20"] {
+            assert!(text.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn the_ranges_of_the_operator_are_elements() {
+        let text = plan(0).render();
+        for element in [
+            "add element inet sandboxd_00ff opened { 10.1.0.0/16, 10.2.0.5 }",
+            // A single address may be one of this host.
+            "add element inet sandboxd_00ff opened_here { 10.2.0.5 }",
+            "add element inet sandboxd_00ff closed_by_operator { 203.0.113.0/24 }",
+        ] {
+            assert!(text.lines().any(|line| line == element), "{element} in\n{text}");
+        }
+        assert!(text.contains("add element inet sandboxd_00ff closed { "));
+    }
+
+    #[test]
+    fn every_chain_is_flushed_before_any_is_deleted() {
+        let text = plan(0).render();
+        let lines: Vec<&str> = text.lines().collect();
+        let last_flush = lines.iter().rposition(|line| line.starts_with("flush chain ")).unwrap();
+        let first_delete = lines.iter().position(|line| line.starts_with("delete chain ")).unwrap();
+        assert!(last_flush < first_delete);
+        let count = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+        assert_eq!(count("flush chain "), count("delete chain "));
+    }
+
+    #[test]
+    fn each_line_of_a_chain_is_a_rule() {
+        let text = "add chain inet t a\ntable inet t {\n  # why\n  chain a {\n    type filter hook input priority 0;\n    \
+                    ip saddr 1.2.3.4 drop\n\n    accept\n  }\n}\n";
+        assert_eq!(count_rules(text), 2);
+        assert_eq!(count_rules(""), 0);
+        assert_eq!(count_rules(&plan(8).render()), count_rules(&plan(0).render()) + 2);
+    }
+}
