@@ -150,3 +150,56 @@ impl From<EngineError> for Ended {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(ended: Ended) -> Option<String> {
+        match ended {
+            Ended::Failed(error) => Some(error.to_string()),
+            Ended::Stopping => None,
+        }
+    }
+
+    #[test]
+    fn the_first_line_that_is_known_is_the_line_of_an_error() {
+        assert_eq!(BuildError::new("m").in_line(3), BuildError::at(3, "m"));
+        assert_eq!(BuildError::at(2, "m").in_line(3), BuildError::at(2, "m"));
+        assert_eq!(
+            (BuildError::new("m").to_string(), BuildError::at(3, "m").to_string()),
+            ("m".to_owned(), "line 3: m".to_owned())
+        );
+        let of_file = DockerfileError { line: 7, message: "unknown instruction".to_owned() };
+        assert_eq!(BuildError::from(of_file), BuildError::at(7, "unknown instruction"));
+    }
+
+    #[test]
+    fn errors_of_the_host_are_not_shown_to_the_owner_of_a_build() {
+        let internal = Some("an internal error of the service".to_owned());
+        assert_eq!(message(io::Error::other("/var/lib/x: disk error").into()), internal);
+        assert_eq!(message(BuilderError::Io(io::Error::other("/var/lib/x")).into()), internal);
+        let shown = message(BuilderError::Context("is not a valid tar archive".to_owned()).into());
+        assert_eq!(shown.as_deref(), Some("the build context is not a valid tar archive"));
+    }
+
+    #[test]
+    fn a_daemon_that_stops_does_not_fail_a_build() {
+        assert_eq!(message(BuilderError::Stopping.into()), None);
+        assert_eq!(message(EngineError::Stopping.into()), None);
+        assert_eq!(message(BuilderError::Engine(EngineError::Stopping).into()), None);
+    }
+
+    #[test]
+    fn bytes_are_shown_in_mb_and_unknown_names_are_quoted() {
+        let queued = BuilderError::QueuedContexts { used_bytes: 5 << 20, allowed_bytes: (8 << 20) + 1 };
+        assert!(
+            queued.to_string().contains("have 5 MB together; allowed, with that of this build: 8 MB"),
+            "{queued}"
+        );
+        let uploads = BuilderError::UploadedBytes { allowed_bytes: 3 << 20 };
+        assert!(uploads.to_string().contains("more than 3 MB together"), "{uploads}");
+        let missing = BuilderError::NotFound { id: "a\nb".to_owned() };
+        assert!(!missing.to_string().contains('\n'), "{missing}");
+    }
+}

@@ -50,3 +50,48 @@ fn too_much() -> BuildError {
         "the sources of all COPY and ADD take too many comparisons to find; use fewer or shorter wildcards, or a smaller context",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn the_caller_is_asked_now_and_then() {
+        let asked = Cell::new(0);
+        let is_stopped = || {
+            asked.set(asked.get() + 1);
+            false
+        };
+        let mut search = Search::new(&is_stopped);
+        search.spend(STEPS_PER_CHECK - 1).unwrap();
+        assert_eq!(asked.get(), 0);
+        search.spend(1).unwrap();
+        assert_eq!(asked.get(), 1);
+        // The next steps count from there.
+        search.spend(STEPS_PER_CHECK - 1).unwrap();
+        assert_eq!(asked.get(), 1);
+        search.spend(STEPS_PER_CHECK).unwrap();
+        assert_eq!(asked.get(), 2);
+    }
+
+    #[test]
+    fn a_caller_that_waits_no_more_ends_the_search() {
+        let mut search = Search::new(&|| true);
+        search.spend(STEPS_PER_CHECK - 1).unwrap();
+        assert_eq!(search.spend(1).unwrap_err(), BuildError::new("the build was stopped"));
+    }
+
+    #[test]
+    fn all_steps_together_are_bounded() {
+        let mut search = Search::new(&|| false);
+        search.spend(MAX_EFFORT - 1).unwrap();
+        search.spend(1).unwrap();
+        let error = search.spend(1).unwrap_err();
+        assert!(error.message.contains("too many comparisons"), "{error}");
+        let pattern = Pattern::new("*.py").unwrap();
+        let mut fresh = Search::new(&|| false);
+        assert!(fresh.matches(&pattern, "a.py").unwrap() && !fresh.matches(&pattern, "a.rs").unwrap());
+        assert!(search.matches(&pattern, "a.py").is_err(), "nothing is left");
+    }
+}

@@ -132,3 +132,69 @@ impl Records {
 pub fn invalid(reason: impl Into<String>) -> BuilderError {
     BuilderError::Context(reason.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_found_by_their_positions_in_any_piece() {
+        let mut texts = Texts::default();
+        let all: Vec<String> =
+            (0..1000).map(|number| "ä".repeat(number % 600) + &number.to_string()).collect();
+        let positions: Vec<u32> = all.iter().map(|text| texts.add(text).unwrap()).collect();
+        assert!(texts.pieces.len() > 1 && texts.pieces.iter().all(|piece| piece.len() <= TEXT_PIECE));
+        for (text, position) in all.iter().zip(positions) {
+            assert_eq!(texts.get(position, text.len()), text);
+        }
+    }
+
+    #[test]
+    fn names_have_a_bound_together() {
+        let mut texts = Texts::default();
+        let text = "x".repeat(MAX_PATH);
+        for _ in 0..MAX_NAME_BYTES / MAX_PATH {
+            texts.add(&text).unwrap();
+        }
+        assert_eq!(texts.bytes, MAX_NAME_BYTES);
+        let error = texts.add("x").unwrap_err().to_string();
+        assert!(
+            error.contains("more than 10485760 bytes together") && error.contains(".dockerignore"),
+            "{error}"
+        );
+    }
+
+    fn record(offset: u64) -> EntryRecord {
+        let (size, name, modified_s, name_bytes, mode) = (1, 2, 3, 4, 0o644);
+        EntryRecord { offset, size, name, modified_s, name_bytes, mode, kind: RecordKind::File }
+    }
+
+    #[test]
+    fn records_keep_their_numbers_and_hashes_across_pieces() {
+        let mut records = Records::default();
+        let count = u32::try_from(RECORD_PIECE).unwrap() + 2;
+        for number in 0..count {
+            let hash = [u8::try_from(number % 251).unwrap() + 1; 32];
+            assert_eq!(records.add(record(number.into()), hash).unwrap(), number);
+        }
+        for number in [0, count - 3, count - 2, count - 1] {
+            assert_eq!(records.get(number).offset, u64::from(number));
+            assert_eq!(records.hash(number)[0], u8::try_from(number % 251).unwrap() + 1);
+        }
+        records.set(count - 1, record(7), [9; 32]);
+        assert_eq!((records.get(count - 1).offset, *records.hash(count - 1)), (7, [9; 32]));
+        records.forget_hashes();
+        assert_eq!((*records.hash(0), *records.hash(count - 1)), (NO_HASH, NO_HASH));
+        assert_eq!((records.get(0).offset, records.len), (0, count as usize));
+    }
+
+    #[test]
+    fn entries_have_a_bound() {
+        let mut records = Records::default();
+        for number in 0..MAX_ENTRIES {
+            records.add(record(number as u64), NO_HASH).unwrap();
+        }
+        let error = records.add(record(0), NO_HASH).unwrap_err().to_string();
+        assert!(error.contains("has more than 200000 entries"), "{error}");
+    }
+}
