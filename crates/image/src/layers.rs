@@ -143,3 +143,58 @@ pub(crate) async fn commit(store: &Arc<Store>, slots: &[Arc<Slot>]) -> Result<()
     });
     moved.await.map_err(Fault::io("store the layers"))?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn pulls_share_a_layer_as_long_as_one_of_them_has_it() {
+        let table = LayerTable::default();
+        let one = table.slot(&Audience::Everyone, "sha256:1");
+        assert!(Arc::ptr_eq(&one, &table.slot(&Audience::Everyone, "sha256:1")));
+        assert!(!Arc::ptr_eq(&one, &table.slot(&Audience::Everyone, "sha256:2")));
+        // A manifest can name a layer without having it.
+        let of = |repository: &str| table.slot(&Audience::Repository(repository.to_owned()), "sha256:1");
+        let private = of("a");
+        assert!(!Arc::ptr_eq(&one, &private) && !Arc::ptr_eq(&private, &of("b")));
+        assert!(Arc::ptr_eq(&private, &of("a")));
+        let before = Arc::downgrade(&one);
+        drop(one);
+        assert!(before.upgrade().is_none(), "the table owns nothing");
+    }
+
+    #[test]
+    fn slots_that_nobody_has_are_forgotten() {
+        let table = LayerTable::default();
+        for number in 0..10 {
+            drop(table.slot(&Audience::Everyone, &number.to_string()));
+        }
+        let _kept = table.slot(&Audience::Everyone, "last");
+        assert_eq!(table.slots.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_build_is_made_once_and_a_failed_one_again() {
+        let table = LayerTable::default();
+        let made = AtomicUsize::new(0);
+        let make = |result: Result<Arc<Slot>, Fault>| {
+            let made = &made;
+            async move {
+                made.fetch_add(1, Ordering::Relaxed);
+                result
+            }
+        };
+        let failed = table.build("key", make(Err(Fault::refused("no network")))).await;
+        assert_eq!(failed.err().map(|fault| fault.reason), Some("no network".to_owned()));
+        let slot = table.slot(&Audience::Everyone, "1");
+        let (_first, built) = table.build("key", make(Ok(Arc::clone(&slot)))).await.unwrap();
+        let (_second, again) = table.build("key", make(Err(Fault::refused("not called")))).await.unwrap();
+        assert!(Arc::ptr_eq(&built, &slot) && Arc::ptr_eq(&again, &slot));
+        assert_eq!(made.load(Ordering::Relaxed), 2);
+        let other = table.slot(&Audience::Everyone, "2");
+        let (_third, another) = table.build("another key", make(Ok(other))).await.unwrap();
+        assert!(!Arc::ptr_eq(&another, &slot));
+    }
+}

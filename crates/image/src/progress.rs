@@ -113,3 +113,86 @@ impl Meter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1024;
+
+    fn meter() -> (Meter, Arc<Mutex<Vec<PullReport>>>) {
+        let (meter, reports) = (Meter::new("a"), Arc::new(Mutex::new(Vec::new())));
+        let heard = Arc::clone(&reports);
+        meter.listen(Arc::new(move |report| heard.lock().unwrap().push(report)));
+        (meter, reports)
+    }
+
+    fn done_bytes(reports: &Mutex<Vec<PullReport>>) -> Vec<u64> {
+        reports.lock().unwrap().drain(..).map(|report| report.done_bytes).collect()
+    }
+
+    #[test]
+    fn bytes_are_reported_every_256_kib_and_at_the_end() {
+        let (meter, reports) = meter();
+        meter.expect_bytes(600 * KIB);
+        for (bytes, heard) in
+            [(100, vec![]), (156, vec![256]), (255, vec![]), (1, vec![512]), (87, vec![]), (1, vec![600])]
+        {
+            meter.add(bytes * KIB);
+            let heard: Vec<u64> = heard.into_iter().map(|kib: u64| kib * KIB).collect();
+            assert_eq!(done_bytes(&reports), heard, "{bytes} more");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_fetched_again_count_again() {
+        let (meter, reports) = meter();
+        meter.expect_bytes(1000 * KIB);
+        meter.add(300 * KIB);
+        meter.take_back(300 * KIB);
+        assert_eq!((done_bytes(&reports), meter.now().done_bytes), (vec![300 * KIB], 0));
+        meter.add(255 * KIB);
+        assert!(done_bytes(&reports).is_empty());
+        meter.add(KIB);
+        assert_eq!(done_bytes(&reports), [256 * KIB]);
+    }
+
+    #[test]
+    fn no_more_is_done_than_is_expected() {
+        let (meter, _) = meter();
+        meter.add(5);
+        let now = meter.now();
+        assert_eq!((now.done_bytes, now.total_bytes), (0, 0), "the size is unknown");
+        meter.expect_bytes(3);
+        assert_eq!(meter.now().done_bytes, 3);
+    }
+
+    #[test]
+    fn another_source_begins_from_the_start() {
+        let (meter, reports) = meter();
+        assert_eq!((meter.now().stage, meter.now().source.as_str()), (PullStep::Resolving, ""));
+        meter.expect_bytes(10);
+        meter.add(10);
+        meter.stage(PullStep::Fetching);
+        meter.begin("mirror");
+        let last = reports.lock().unwrap().pop().unwrap();
+        let (image, source) = ("a".to_owned(), "mirror".to_owned());
+        let begun = PullReport { image, source, stage: PullStep::Resolving, done_bytes: 0, total_bytes: 0 };
+        assert_eq!(last, begun);
+        meter.stage(PullStep::Storing);
+        assert_eq!(reports.lock().unwrap().last().unwrap().stage, PullStep::Storing);
+    }
+
+    #[test]
+    fn the_listeners_of_a_pull_are_bounded() {
+        let (meter, heard) = (Meter::new("a"), Arc::new(AtomicU64::new(0)));
+        for _ in 0..=LISTENERS {
+            let heard = Arc::clone(&heard);
+            meter.listen(Arc::new(move |_| {
+                heard.fetch_add(1, Relaxed);
+            }));
+        }
+        meter.begin("source");
+        assert_eq!(heard.load(Relaxed), LISTENERS as u64);
+    }
+}

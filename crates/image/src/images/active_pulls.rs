@@ -146,3 +146,28 @@ impl Drop for RemoveOnDrop {
         self.inner.active_pulls.lock().ignore_poison().by_key.remove(&self.key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_request_shares_a_pull() {
+        let source = || "ghcr.io/a/b:1".parse::<ImageSource>().unwrap();
+        let other = || "ghcr.io/a/b:2".parse::<ImageSource>().unwrap();
+        let import = |source, named_by| Task::import("web", source, named_by);
+        let keys = [
+            Task::new("web", vec![source()], Builds::Reuse).key,
+            import(source(), NamedBy::Operator).key,
+            import(source(), NamedBy::Client).key,
+            import(other(), NamedBy::Operator).key,
+        ];
+        for (at, key) in keys.iter().enumerate() {
+            assert!(!keys[..at].contains(key), "{key}");
+        }
+        assert_eq!(import(source(), NamedBy::Client).key, keys[2]);
+        let again = Task::new("web", vec![other()], Builds::Renew);
+        assert_eq!(again.key, keys[0], "a name of the catalogue is pulled once, whatever its sources are");
+        assert!(again.account().is_none());
+    }
+}

@@ -157,3 +157,40 @@ fn sized_layers(image: &Image) -> Vec<(String, u64)> {
     let ids = image.layers.iter().map(|layer| layer.to_string_lossy().into_owned());
     ids.zip(image.layer_bytes.iter().copied()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::OffsetDateTime;
+
+    fn image(layers: &[&str], layer_bytes: &[u64]) -> Image {
+        Image {
+            name: "web".to_owned(),
+            source: String::new(),
+            digest: String::new(),
+            layers: layers.iter().map(PathBuf::from).collect(),
+            config: crate::image::ImageConfig::default(),
+            stand_in: None,
+            versions: Vec::new(),
+            size_bytes: 99,
+            layer_bytes: layer_bytes.to_vec(),
+            named_by: NamedBy::Client,
+            created_at: OffsetDateTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn layers_are_counted_by_their_sizes_or_else_the_image_as_a_whole() {
+        let known = sized_layers(&image(&["/l/a", "/l/b"], &[5, 7]));
+        assert_eq!(known, [("/l/a".to_owned(), 5), ("/l/b".to_owned(), 7)]);
+        for unknown in [image(&["/l/a", "/l/b"], &[]), image(&["/l/a", "/l/b"], &[5])] {
+            assert_eq!(sized_layers(&unknown), [("web".to_owned(), 99)]);
+        }
+    }
+
+    #[test]
+    fn a_layer_is_the_same_wherever_it_is_mounted() {
+        assert_eq!(layer_id(Path::new("/a/b/0123")), layer_id(Path::new("/c/0123")));
+        assert_eq!(layer_id(Path::new("/")), "");
+    }
+}
