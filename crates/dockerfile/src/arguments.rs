@@ -100,3 +100,52 @@ pub fn check_number(line: usize, what: &str, number: usize, most: usize) -> Resu
     }
     Err(DockerfileError::new(line, format!("the Dockerfile has more than {most} {what}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arg(name: &str, default: Option<&str>) -> Arg {
+        Arg { line: 3, name: name.to_owned(), default: default.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_given_value_counts_before_a_default_and_that_before_the_global_one() {
+        let given = BuildArgs::from([("GIVEN".to_owned(), "$raw".to_owned())]);
+        let global = BTreeMap::from([("GLOBAL".to_owned(), "above".to_owned())]);
+        let find = |name: &str| (name == "X").then(|| "x".to_owned());
+        let value =
+            |name: &str, default| value_of(&arg(name, default), &given, Some(&global), '\\', &find).unwrap();
+        assert_eq!(value("GIVEN", Some("default")).as_deref(), Some("$raw"), "not expanded");
+        assert_eq!(value("GLOBAL", Some("a-$X")).as_deref(), Some("a-x"));
+        assert_eq!(value("GLOBAL", None).as_deref(), Some("above"));
+        assert_eq!(value("TARGETOS", None).as_deref(), Some("linux"));
+        assert_eq!(value("TARGETVARIANT", None).as_deref(), Some(""));
+        assert_eq!(value("UNKNOWN", None), None);
+        let error = value_of(&arg("A", Some("${")), &given, None, '\\', &find).unwrap_err();
+        assert_eq!(error.line, 3);
+    }
+
+    #[test]
+    fn arguments_of_the_file_see_those_before_them() {
+        let file = crate::parse("ARG A=1\nARG B=$A-$C\nARG C=3\nFROM a\n").unwrap();
+        let given = BuildArgs::from([("A".to_owned(), "2".to_owned())]);
+        let variables = global_variables(&file, &given).unwrap();
+        assert_eq!((&*variables["A"], &*variables["B"], &*variables["C"]), ("2", "2-", "3"));
+        assert_eq!(variables["TARGETPLATFORM"], platform());
+    }
+
+    #[test]
+    fn the_bytes_and_the_number_of_arguments_are_bounded() {
+        let mut bytes = MAX_ENV_BYTES - 4;
+        count_bytes(&mut bytes, &arg("A", None), None).unwrap();
+        // `A=x` and its end.
+        count_bytes(&mut bytes, &arg("A", None), Some("x")).unwrap();
+        assert_eq!(bytes, MAX_ENV_BYTES);
+        let error = count_bytes(&mut bytes, &arg("A", None), Some("")).unwrap_err();
+        assert!(error.line == 3 && error.message.contains("more than 131072 bytes"), "{error:?}");
+        assert!(check_number(7, "stages", 5, 5).is_ok());
+        let error = check_number(7, "stages", 6, 5).unwrap_err();
+        assert_eq!((error.line, error.message.as_str()), (7, "the Dockerfile has more than 5 stages"));
+    }
+}

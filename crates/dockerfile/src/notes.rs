@@ -117,3 +117,57 @@ fn stages_of_result(stages: &[Option<Parent>]) -> Vec<bool> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::Base;
+
+    fn noted(text: &str, stages: &[Option<Parent>], user: Option<&str>) -> Vec<(usize, Ineffective)> {
+        let file = crate::parse(text).unwrap();
+        notes(&file, stages, user).into_iter().map(|note| (note.line, note.instruction)).collect()
+    }
+
+    fn external() -> Option<Parent> {
+        Some(Parent::External(Base { name: "a".to_owned(), line: 1 }))
+    }
+
+    #[test]
+    fn each_kind_is_noted_once_at_its_last_line() {
+        let text = "FROM a\nCMD one\nVOLUME /d\nEXPOSE 80\nCMD two\nHEALTHCHECK NONE\nSTOPSIGNAL SIGINT\nENTRYPOINT x\nRUN y\n";
+        let expected = [
+            (3, Ineffective::Volume),
+            (4, Ineffective::Expose),
+            (5, Ineffective::Cmd),
+            (6, Ineffective::HealthCheck),
+            (7, Ineffective::StopSignal),
+            (8, Ineffective::Entrypoint),
+        ];
+        assert_eq!(noted(text, &[external()], None), expected);
+    }
+
+    #[test]
+    fn a_user_is_noted_only_if_the_result_has_one() {
+        let text = "FROM a\nUSER web\n";
+        assert_eq!(noted(text, &[external()], Some("web")), [(2, Ineffective::User)]);
+        assert_eq!(noted(text, &[external()], None), []);
+    }
+
+    #[test]
+    fn stages_that_are_only_copied_from_are_not_noted() {
+        let text = "FROM a AS one\nCMD x\nFROM a AS two\nVOLUME /d\nFROM one\nEXPOSE 80\n";
+        let above_the_first = [external(), external(), Some(Parent::Stage(0))];
+        assert_eq!(noted(text, &above_the_first, None), [(2, Ineffective::Cmd), (6, Ineffective::Expose)]);
+        let not_needed = [None, None, external()];
+        assert_eq!(noted(text, &not_needed, None), [(6, Ineffective::Expose)]);
+    }
+
+    #[test]
+    fn a_note_says_what_has_the_effect_instead() {
+        let note = Note { line: 4, instruction: Ineffective::Expose };
+        assert_eq!(
+            note.to_string(),
+            "line 4: EXPOSE has no effect: a port of a sandbox is exposed with a request"
+        );
+    }
+}

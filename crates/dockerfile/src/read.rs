@@ -437,3 +437,91 @@ fn start_of(parsed: &Parsed<'_>) -> usize {
     };
     span.start
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> (usize, String) {
+        let error = parse(text).unwrap_err();
+        (error.line, error.message)
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_at_its_line_with_what_to_do() {
+        for (text, line, part) in [
+            (
+                "FROM a\nRUN --mount=type=cache,target=/c make",
+                2,
+                "type=cache is not supported: leave it out; a step whose inputs",
+            ),
+            ("FROM a\nRUN --mount=target=/c,source=x make", 2, "type=bind is not supported: use COPY"),
+            (
+                "FROM a\n\nRUN --mount=type=Secret,id=x make",
+                3,
+                "type=secret is not supported: a build has no secrets",
+            ),
+            ("FROM a\nRUN --mount=type=ssh make", 2, "a build has no SSH agent"),
+            ("FROM a\nRUN --mount=type=tmpfs,target=/t make", 2, "write to a directory such as /tmp"),
+            ("FROM a\nRUN --mount=type=other make", 2, "type=other is not supported: leave it out"),
+            ("FROM a\nRUN --network=none make", 2, "RUN --network=none is not supported"),
+            ("FROM a\nCOPY --parents a /b", 2, "COPY --parents is not supported"),
+            ("FROM a\nCOPY --link=maybe a /b", 2, "COPY --link=maybe is not supported"),
+            ("FROM a\nADD --from=x a /b", 2, "ADD --from=x is not supported"),
+            ("FROM a\nADD https://a.example/b /c", 2, "ADD of a URL is not supported; use RUN"),
+            ("FROM a\nONBUILD COPY --from=x a /b", 2, "ONBUILD with COPY --from is not supported"),
+            ("FROM a\nARG $X", 2, "'$X' is not of the form NAME or NAME=DEFAULT"),
+        ] {
+            let (at, message) = refused(text);
+            assert!(at == line && message.contains(part), "{text}: line {at}: {message}");
+        }
+    }
+
+    #[test]
+    fn flags_that_make_no_difference_are_accepted() {
+        let text = "FROM --platform=linux/amd64 a\nRUN --network=default x\nCOPY --link --chown=1 --chmod=755 a /b\nCOPY --link=true a /b\n";
+        let file = parse(text).unwrap();
+        assert_eq!(file.stages[0].from.platform.as_deref(), Some("linux/amd64"));
+        let InstructionKind::Copy { owner, mode, extracts, from, .. } = &file.stages[0].instructions[1].kind
+        else {
+            panic!("a copy");
+        };
+        assert_eq!(
+            (owner.as_deref(), mode.as_deref(), *extracts, from),
+            (Some("1"), Some("755"), false, &None)
+        );
+    }
+
+    #[test]
+    fn the_log_shows_an_instruction_on_one_short_line() {
+        let shown = |text: &str| parse(text).unwrap().stages[0].instructions[0].text.clone();
+        assert_eq!(shown("FROM a\nRUN one \\\n    two\n"), "RUN one two");
+        let long = shown(&format!("FROM a\nRUN {}\n", "x".repeat(300)));
+        assert_eq!((long.chars().count(), long.chars().next_back()), (SHOWN + 1, Some('…')));
+        let fits = shown(&format!("FROM a\nRUN {}\n", "x".repeat(SHOWN - 4)));
+        assert_eq!((fits.len(), fits.ends_with('x')), (SHOWN, true));
+    }
+
+    #[test]
+    fn only_directives_at_the_start_change_the_escape() {
+        for (text, escape) in [
+            ("# escape=`\nFROM a\n", '`'),
+            ("# syntax=docker/dockerfile:1\n#ESCAPE = `\nFROM a\n", '`'),
+            ("# a comment\n# escape=`\nFROM a\n", '\\'),
+            ("FROM a\n# escape=`\n", '\\'),
+        ] {
+            assert_eq!(parse(text).unwrap().escape, escape, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_file_and_many_stages_are_refused() {
+        let fits = format!("FROM a\n#{}", "x".repeat(MAX_BYTES - 8));
+        assert!(fits.len() == MAX_BYTES && parse(&fits).is_ok());
+        let (line, message) = refused(&format!("{fits}x"));
+        assert_eq!((line, message.as_str()), (1, "the Dockerfile has 262145 bytes; allowed: at most 262144"));
+        assert_eq!(parse(&"FROM a\n".repeat(MAX_STAGES)).unwrap().stages.len(), MAX_STAGES);
+        let (line, message) = refused(&"FROM a\n".repeat(MAX_STAGES + 1));
+        assert_eq!((line, message.as_str()), (17, "the Dockerfile has more than 16 stages"));
+    }
+}

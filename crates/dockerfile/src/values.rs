@@ -48,3 +48,52 @@ pub fn ports_of(text: &str) -> Result<Vec<String>, String> {
         _ => Err(format!("EXPOSE has '{text}'; allowed: a port such as 8080, 8080/udp or 8000-8010")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_absolute_and_cannot_leave_the_root() {
+        for (workdir, path, whole) in [
+            ("/w", "a", "/w/a"),
+            ("/w/", "./a//b/.", "/w/a/b"),
+            ("/w", "/a/../b", "/b"),
+            ("/w", "../../..", "/"),
+            ("/w", "", "/w"),
+            ("", "x", "/x"),
+            ("/w", "..a", "/w/..a"),
+        ] {
+            assert_eq!(normalized(workdir, path), whole, "{path} in {workdir}");
+        }
+    }
+
+    #[test]
+    fn an_owner_has_a_group_unless_it_is_a_name() {
+        for (owner, whole) in [
+            ("1000", "1000:1000"),
+            ("1:2", "1:2"),
+            (":5", "0:5"),
+            ("user", "user"),
+            ("user:web", "user:web"),
+            ("", ""),
+        ] {
+            assert_eq!(whole_owner(owner.to_owned()), whole, "{owner}");
+        }
+    }
+
+    #[test]
+    fn ports_have_a_protocol_and_short_ranges_are_listed() {
+        let ports = |text: &str| ports_of(text).unwrap();
+        assert_eq!(ports("8080"), ["8080/tcp"]);
+        assert_eq!(ports("53/UDP"), ["53/udp"]);
+        assert_eq!(ports("65535/sctp"), ["65535/sctp"]);
+        assert_eq!(ports("8000-8002/udp"), ["8000/udp", "8001/udp", "8002/udp"]);
+        assert_eq!(ports("8000-8063").len(), 64);
+        assert_eq!(ports("8000-8064"), ["8000-8064/tcp"]);
+        assert_eq!(ports("9-8"), ["9-8/tcp"]);
+        for wrong in ["", "0", "65536", "web", "80/icmp", "80-", "-80", "0-5", "80/"] {
+            assert!(ports_of(wrong).unwrap_err().starts_with(&format!("EXPOSE has '{wrong}'")), "{wrong}");
+        }
+    }
+}
