@@ -221,3 +221,59 @@ impl NewEvent {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(account: &str, at: u64) -> NewEvent {
+        NewEvent {
+            sandbox: SandboxId::from_random([1; 20]),
+            account: account.to_owned(),
+            run: String::new(),
+            at: TimeMs(at),
+            kind: EventKind::ExecStarted,
+            data: serde_json::Value::Null,
+            once: None,
+        }
+    }
+
+    const LATEST: u64 = i64::MAX as u64;
+
+    #[test]
+    fn the_account_is_that_of_the_first_write_that_names_one() {
+        let without = Batch::new().delete(SandboxId::from_random([1; 20])).delete_begun_work("build", "tpl");
+        assert_eq!(without.account(), None);
+        let posted = Write::KeepPosted { account: "two".to_owned(), most_bytes: 1 };
+        let batch = without.with(posted).event(event("three", 1));
+        assert_eq!(batch.account(), Some("two"));
+        assert_eq!(Batch::new().event(event("one", 1)).event(event("two", 1)).account(), Some("one"));
+    }
+
+    #[test]
+    fn a_batch_has_at_most_512_writes() {
+        let batch = |writes| (0..writes).fold(Batch::new(), |batch, _| batch.event(event("one", 1)));
+        assert_eq!(batch(MAX_WRITES).check(), Ok(()));
+        let error = batch(MAX_WRITES + 1).check().unwrap_err();
+        assert_eq!(error.to_string(), "a batch has 513 writes; at most 512 are allowed");
+    }
+
+    #[test]
+    fn times_have_to_fit_into_integers_of_the_database() {
+        assert_eq!(Batch::new().event(event("one", LATEST)).check(), Ok(()));
+        let error = Batch::new().event(event("one", LATEST + 1)).check().unwrap_err();
+        assert!(error.to_string().contains("the time of its event exceeds 63 bits"), "{error}");
+        let revoked =
+            |at| Batch::new().with(Write::RevokeKey { id: "key".to_owned(), at: TimeMs(at) }).check();
+        assert_eq!(revoked(LATEST), Ok(()));
+        assert!(revoked(LATEST + 1).unwrap_err().to_string().contains("its time exceeds 63 bits"));
+    }
+
+    #[test]
+    fn writes_stay_in_their_order() {
+        let id = |number| SandboxId::from_random([number; 20]);
+        let batch = Batch::new().delete(id(2)).delete(id(1)).delete(id(2));
+        assert_eq!(batch.writes(), [2, 1, 2].map(|number| Write::DeleteSandbox(id(number))));
+        assert_eq!(batch.clone().into_writes(), batch.writes());
+    }
+}
