@@ -219,3 +219,63 @@ pub fn parts(name: &[u8]) -> Result<Vec<&[u8]>, FileFailure> {
     }
     Ok(parts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_of_records_are_those_of_the_kernel() {
+        for (text, at) in [
+            ("5", Some((5, 0))),
+            ("5.25", Some((5, 250_000_000))),
+            ("5.1234567899", Some((5, 123_456_789))),
+            ("-1", Some((-1, 0))),
+            ("-0.5", Some((-1, 500_000_000))),
+            ("-1.5", Some((-2, 500_000_000))),
+            ("-1.000000001", Some((-2, 999_999_999))),
+            ("", None),
+            ("x", None),
+            (".5", None),
+            ("99999999999999999999", None),
+            ("-9223372036854775808.5", None),
+        ] {
+            assert_eq!(time(text.as_bytes()), at, "{text}");
+        }
+        assert_eq!(time(b"\xff"), None);
+    }
+
+    #[test]
+    fn a_time_that_is_written_comes_back() {
+        for seconds in [-1_000_000_000, -2, -1] {
+            for nanoseconds in [0, 1, 500_000_000, 999_999_999] {
+                let header =
+                    Header { kind: b'0', modified_s: seconds, modified_ns: nanoseconds, ..Header::default() };
+                let mut encoded = Vec::new();
+                header::encode(&header, &mut encoded);
+                // The header of the records, and the records.
+                let records = header::records(&encoded[BLOCK..2 * BLOCK]).unwrap();
+                let (_, written) = records.iter().find(|(key, _)| *key == b"mtime").unwrap();
+                assert_eq!(time(written), Some((seconds, nanoseconds)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_stays_below_the_directory() {
+        let parts_of = |name: &'static [u8]| parts(name).map_err(|_| "refused");
+        assert_eq!(parts_of(b"a/./b//c/"), Ok(vec![&b"a"[..], b"b", b"c"]));
+        assert_eq!(parts_of(b"/etc/passwd"), Ok(vec![&b"etc"[..], b"passwd"]));
+        assert_eq!(parts_of(b"./"), Ok(vec![]));
+        assert_eq!(parts_of(b"a/..b/..."), Ok(vec![&b"a"[..], b"..b", b"..."]));
+        for outside in [&b".."[..], b"../a", b"a/../b", b"a/..", b"a\0b"] {
+            assert!(parts(outside).is_err(), "{outside:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_ends_at_its_nul() {
+        assert_eq!(until_nul(b"a/b\0rest".to_vec()), b"a/b");
+        assert_eq!((until_nul(b"a".to_vec()), until_nul(b"\0".to_vec())), (b"a".to_vec(), Vec::new()));
+    }
+}

@@ -72,3 +72,52 @@ fn text(errno: Errno) -> String {
     let text = errno.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reported(errno: Errno, path: &[u8]) -> (FileErrorKind, String) {
+        match FileFailure::of(errno, path) {
+            FileFailure::Reported { kind, message } => (kind, message),
+            FileFailure::Unreportable => panic!("it is reported"),
+        }
+    }
+
+    #[test]
+    fn each_errno_has_the_kind_that_the_host_knows() {
+        for (errno, kind) in [
+            (Errno::NOENT, FileErrorKind::NotFound),
+            (Errno::EXIST, FileErrorKind::Exists),
+            (Errno::ISDIR, FileErrorKind::NotAFile),
+            (Errno::NXIO, FileErrorKind::NotAFile),
+            (Errno::NODEV, FileErrorKind::NotAFile),
+            (Errno::NOTDIR, FileErrorKind::NotADirectory),
+            (Errno::NOTEMPTY, FileErrorKind::NotEmpty),
+            (Errno::ACCESS, FileErrorKind::Denied),
+            (Errno::PERM, FileErrorKind::Denied),
+            (Errno::ROFS, FileErrorKind::Denied),
+            (Errno::BUSY, FileErrorKind::Denied),
+            (Errno::NOSPC, FileErrorKind::DiskFull),
+            (Errno::DQUOT, FileErrorKind::DiskFull),
+            (Errno::LOOP, FileErrorKind::Invalid),
+            (Errno::NAMETOOLONG, FileErrorKind::Invalid),
+            (Errno::FBIG, FileErrorKind::Invalid),
+            (Errno::IO, FileErrorKind::Failed),
+        ] {
+            let (found, message) = reported(errno, b"/a");
+            assert_eq!(found, kind, "{errno:?}");
+            assert!(message.contains("'/a'") && !message.contains("os error"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_path_in_a_message_is_short_and_printable() {
+        assert_eq!(shown(b"/a\n\x1b[2J\xff"), "/a\\n\\u{1b}[2J\u{fffd}");
+        let fits = "ä".repeat(MAX_CHARS);
+        assert_eq!(shown(fits.as_bytes()), fits);
+        assert_eq!(shown(format!("{fits}x").as_bytes()), format!("{fits}…"));
+        let (_, message) = reported(Errno::NOENT, &vec![b'\n'; 10_000]);
+        assert!(message.len() < guest_proto::MAX_MESSAGE, "{} bytes", message.len());
+    }
+}
