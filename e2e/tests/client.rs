@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use e2e::service::{Service, ServiceOptions};
+use e2e::wait_until;
 use futures_util::{StreamExt, TryStreamExt};
 use sandboxd_client::{
     Client, ClientBuilder, Code, EventKind, Failed, Fingerprint, Output, Paused, Run, Terminated,
@@ -289,11 +290,7 @@ async fn handlers_and_runs_receive_lifecycle_events() {
     run.tool_call("shell", json!({"command": "ls"}));
     sandbox.pause().await.unwrap();
     sandbox.resume().await.unwrap();
-    let begin = Instant::now();
-    while sandbox.refresh().await.is_ok() {
-        assert!(begin.elapsed() < TIMEOUT, "the sandbox is not terminated at its timeout");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait_until("the sandbox is terminated at its timeout", async || sandbox.refresh().await.is_err()).await;
     assert_eq!(*calls.lock().unwrap(), ["paused", "timeout", "SANDBOX_NOT_FOUND"]);
     run.finish().unwrap();
     let text = std::fs::read_to_string(file).unwrap();

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use api::SandboxId;
-use e2e::{CleanupGuard, Daemon, Expected, Rig, RigLayout, RigOptions, wait_for_resources, with_rig};
+use e2e::{
+    CleanupGuard, Daemon, Expected, Rig, RigLayout, RigOptions, wait_for_resources, wait_until, with_rig,
+};
 use engine::{
     DetachedRequest, EngineError, ExecutionError, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent,
     OutputReader, TerminalSize,
@@ -102,9 +104,10 @@ async fn check_interactive_shell(rig: &Rig) {
     read_until(&mut attached.output, "30 100\r\n").await;
     input.write(b"sleep 4444\r").await.unwrap();
     read_until(&mut attached.output, "sleep 4444").await;
-    while rig.run(&id, "pgrep -f 'sleep 444[4]'").await.unwrap().exit_code != Some(0) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until("the program runs", async || {
+        rig.run(&id, "pgrep -f 'sleep 444[4]'").await.unwrap().exit_code == Some(0)
+    })
+    .await;
     input.write(b"\x03").await.unwrap();
     input.write(b"echo kept $kept\r").await.unwrap();
     read_until(&mut attached.output, "kept yes\r\n").await;

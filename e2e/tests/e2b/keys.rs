@@ -1,8 +1,7 @@
 //! Keys with few rights.
 
-use std::time::Duration;
-
 use e2e::service::Service;
+use e2e::wait_until;
 use serde_json::Value;
 
 use crate::{Address, E2bService, Language, create_key};
@@ -38,8 +37,7 @@ async fn keys_without_execute_get_no_tokens_and_revoked_ones_are_refused() {
     revoke(&e2b.service, WITHOUT_EXECUTE);
     // The service reads revocations in their order.
     revoke(&e2b.service, PROBE);
-    while probe.get("/v1/sandboxes").await.unwrap().status != 401 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_until("the last key is revoked", async || probe.get("/v1/sandboxes").await.unwrap().status == 401)
+        .await;
     e2b.passes_with(&limited, Address::Domain, command("revoked")).await;
 }

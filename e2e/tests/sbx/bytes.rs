@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use e2e::service::Service;
+use e2e::wait_until;
 
 use crate::{TestUser, code, text};
 
@@ -159,15 +159,11 @@ async fn a_hundred_megabytes_of_random_bytes_are_printed_unchanged() {
     // What is stored, in several responses.
     let command = format!("head -c {STORED_BYTES} /tmp/random");
     let execution = user.stdout(&["exec", "--detach", id, "--", &command]);
-    while user
-        .json(&["logs", "--list", "--json", id])
-        .as_array()
-        .unwrap()
-        .iter()
-        .any(|view| view["state"] == "running")
-    {
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("the command has ended", async || {
+        let all = user.json(&["logs", "--list", "--json", id]);
+        !all.as_array().unwrap().iter().any(|view| view["state"] == "running")
+    })
+    .await;
     check_random(&user.run(&["logs", id, execution.trim()]), &random[..STORED_BYTES], "logs");
 }
 

@@ -1,11 +1,9 @@
 //! Several isolation backends in one service: what callers and the operator choose, the warm pool of each, and what is shown.
 
-use std::time::{Duration, Instant};
-
 use e2e::service::{Client, Service, ServiceOptions, sample, small, with};
 use serde_json::{Value, json};
 
-use crate::{SANDBOXES, action_path, output, sandbox_path, state, text};
+use crate::{SANDBOXES, action_path, output, sandbox_path, state, text, wait_until};
 
 const BOTH: [&str; 2] = ["container", "gvisor"];
 
@@ -144,12 +142,11 @@ async fn each_isolation_has_its_own_warm_pool() {
         let label = format!("isolation=\"{by}\"");
         sample(&service.read_metrics().await.unwrap(), name, &[label.as_str(), more])
     };
-    let begun = Instant::now();
     for (by, count) in [("container", 2.0), ("gvisor", 1.0)] {
-        while by_isolation("sandboxd_pool_ready_by_isolation", by, "image=").await < count {
-            assert!(begun.elapsed() < Duration::from_secs(60), "the pool of {by} is not full");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        wait_until("the pool is full", async || {
+            by_isolation("sandboxd_pool_ready_by_isolation", by, "image=").await >= count
+        })
+        .await;
     }
     for by in BOTH {
         let body = json!({ "image": Service::image(), "isolation": by });

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use e2e::service::{Service, ServiceOptions, sample};
 use serde_json::json;
@@ -93,7 +92,10 @@ async fn a_changed_certificate_is_reloaded() {
     std::fs::copy(first.certificate_file().unwrap(), &trusted).unwrap();
     service.start_process().await.unwrap();
     std::fs::write(dir.path().join("tls-cert.pem"), "broken").unwrap();
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    wait_until("the broken certificate is refused", async || {
+        service.log().contains("the new TLS certificate cannot be used")
+    })
+    .await;
     service.tls("localhost", &["http/1.1"]).await.unwrap();
     copy_certificate(&second, dir.path());
     std::fs::copy(second.certificate_file().unwrap(), &trusted).unwrap();

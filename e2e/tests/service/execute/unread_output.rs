@@ -129,10 +129,10 @@ async fn a_command_whose_output_exceeds_the_memory_budget_is_killed() {
     let large = "head -c 1048576 /dev/zero | tr '\\0' '\\1' | tee /dev/stderr; touch /ended; sleep 1";
     let _held = send_without_reading(&service, &client, &id, large, None).await;
     wait_until("the first command has ended", async || {
-        output(&client, &id, "ls /ended 2>&1; true").await == "/ended\n"
+        let ended = "test -e /ended && ! pgrep -x sleep > /dev/null && echo ended; true";
+        output(&client, &id, ended).await == "ended\n"
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
     // It is killed during its output, before the sleep.
     let second = format!("{large}; sleep 60; touch /second");
     let answer = client

@@ -198,8 +198,12 @@ async fn disk_capacity_is_based_on_free_space() {
     let error = client.post(SANDBOXES, &small()).await.unwrap().error(503, "RESOURCE_EXHAUSTED").unwrap();
     assert_eq!(error["details"]["key"], "capacity.overcommit_disk", "{error}");
     // Data written to a sandbox's disk does not reduce its capacity twice.
+    let free = async || sample(&service.read_metrics().await.unwrap(), "sandboxd_host_disk_free_bytes", &[]);
+    wait_until("the disk is measured", async || free().await > 0.0).await;
+    let before = free().await;
     output(&client, &first, "head -c 1500M /dev/zero > /big; sync /big").await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    wait_until("the service has seen the written data", async || free().await < before - 1_400_000_000.0)
+        .await;
     client.delete(&sandbox_path(&first)).await.unwrap().is(200).unwrap();
     create_sandbox(&client).await;
 }

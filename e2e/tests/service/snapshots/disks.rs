@@ -405,7 +405,11 @@ async fn a_hostile_sandbox_hurts_only_itself() {
                   mkfifo /p; (sleep 1000 > /p &) ; cat < /p > /stuck & (while true; do head -c 6G /dev/zero > /fill; done) 2>/dev/null & wait";
     let body = json!({ "command": attack, "detached": true });
     client.post(&action_path(&hostile, "execute"), &body).await.unwrap().is(201).unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    wait_until("all writers have begun", async || {
+        let begun = "test -e /f8 && test -e /stuck && test -s /fill && echo begun; true";
+        output(&client, &hostile, begun).await == "begun\n"
+    })
+    .await;
     let taking = client.with_own_connections();
     let path = action_path(&hostile, "snapshots");
     let taken = tokio::spawn(async move { taking.post(&path, &json!({})).await.unwrap() });
