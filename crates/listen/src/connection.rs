@@ -365,3 +365,68 @@ fn next_check(activity: &Activity, limits: &Limits) -> tokio::time::Instant {
     };
     tokio::time::Instant::now() + limit.saturating_sub(still) + Duration::from_millis(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use axum::http::HeaderValue;
+
+    async fn encoded(response: Response, bodiless: bool) -> String {
+        let text = String::from_utf8(encode(response, bodiless).await).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let (lines, date) = head.rsplit_once("\r\n").unwrap();
+        let date = date.strip_prefix("date: ").unwrap();
+        // Such as `Thu, 01 Jan 1970 00:00:00 GMT`.
+        assert_eq!(date.len(), 29, "{date}");
+        assert!(date.ends_with(" GMT"), "{date}");
+        format!("{lines}\r\n\r\n{body}")
+    }
+
+    fn response(body: Body) -> Response {
+        let mut response = Response::new(body);
+        *response.status_mut() = axum::http::StatusCode::URI_TOO_LONG;
+        response
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_the_last_response_of_its_connection() {
+        let text = encoded(response(Body::from("too long")), false).await;
+        let head = "HTTP/1.1 414 URI Too Long\r\nconnection: close\r\ncontent-length: 8";
+        assert_eq!(text, format!("{head}\r\n\r\ntoo long"));
+        // The answer to HEAD: the length is that of the body which is not sent.
+        assert_eq!(encoded(response(Body::from("too long")), true).await, format!("{head}\r\n\r\n"));
+    }
+
+    #[tokio::test]
+    async fn the_connections_own_headers_replace_those_of_the_answer() {
+        let mut response = response(Body::from("four"));
+        for (name, value) in [
+            (CONNECTION, "keep-alive"),
+            (CONTENT_LENGTH, "4000"),
+            (DATE, "yesterday"),
+            (TRANSFER_ENCODING, "chunked"),
+            (axum::http::header::CONTENT_TYPE, "application/json"),
+        ] {
+            response.headers_mut().append(name.clone(), HeaderValue::from_static(value));
+            response.headers_mut().append(name, HeaderValue::from_static(value));
+        }
+        let text = encoded(response, false).await;
+        let kept = "content-type: application/json\r\n".repeat(2);
+        assert_eq!(
+            text,
+            format!("HTTP/1.1 414 URI Too Long\r\n{kept}connection: close\r\ncontent-length: 4\r\n\r\nfour")
+        );
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_or_fails_keeps_its_status() {
+        let most = encoded(response(Body::from(vec![b'a'; MAX_ANSWER_BYTES])), false).await;
+        assert!(most.ends_with('a') && most.contains("content-length: 65536\r\n"));
+        let failing = futures_util::stream::iter([Ok("begun"), Err(io::Error::other("broken"))]);
+        for body in [Body::from(vec![b'a'; MAX_ANSWER_BYTES + 1]), Body::from_stream(failing)] {
+            let text = encoded(response(body), false).await;
+            assert_eq!(text, "HTTP/1.1 414 URI Too Long\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        }
+    }
+}

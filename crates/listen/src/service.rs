@@ -161,3 +161,65 @@ fn moved(answers: &dyn Answers, to: &HttpsAuthority, request: &Request<Body>) ->
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request whose target has `target` bytes and whose headers `headers` have `value` bytes each.
+    fn request(version: Version, target: usize, headers: usize, value: usize) -> Request<Body> {
+        let mut request = Request::new(Body::empty());
+        *request.version_mut() = version;
+        *request.uri_mut() = format!("/{}", "t".repeat(target - 1)).parse().unwrap();
+        for number in 0..headers {
+            let name = axum::http::HeaderName::try_from(format!("x-{number:03}")).unwrap();
+            request.headers_mut().insert(name, "v".repeat(value).parse().unwrap());
+        }
+        request
+    }
+
+    #[test]
+    fn heads_of_http2_are_bounded_as_those_of_http1() {
+        let limits = Limits { max_head_bytes: 1000, ..Limits::default() };
+        // A name has five bytes, and HTTP/2 adds 32 for each header.
+        let per_header = 5 + OVERHEAD_BYTES;
+        let (long, large) =
+            (Some(Fault::TargetTooLong { limit: 1000 }), Some(Fault::HeadTooLong { limit: 1000 }));
+        for (target, headers, value, fault) in [
+            (1, 0, 0, None),
+            (1000, 0, 0, None),
+            (1001, 0, 0, long),
+            (1000, 1, 0, large),
+            (1000 - per_header, 1, 0, None),
+            (1001 - per_header, 1, 0, large),
+            (100, 1, 900 - per_header, None),
+            (100, 1, 901 - per_header, large),
+            (100, 2, 450 - per_header, None),
+            (100, 2, 451 - per_header, large),
+            // The target is named first, because shorter headers would not help.
+            (1001, 2, 100, long),
+        ] {
+            let request = request(Version::HTTP_2, target, headers, value);
+            assert_eq!(too_large(&request, &limits), fault, "{target} {headers} {value}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_headers_is_bounded_before_their_size() {
+        let limits = Limits { max_head_bytes: 1000, ..Limits::default() };
+        let most = request(Version::HTTP_2, 1, MAX_HEADERS, 0);
+        assert_eq!(too_large(&most, &Limits::default()), None);
+        let more = request(Version::HTTP_2, 1, MAX_HEADERS + 1, 0);
+        let fault = Some(Fault::TooManyHeaders { limit: MAX_HEADERS });
+        assert_eq!(too_large(&more, &Limits::default()), fault);
+        assert_eq!(too_large(&more, &limits), fault);
+    }
+
+    #[test]
+    fn heads_of_http1_were_checked_before() {
+        let limits = Limits { max_head_bytes: 10, ..Limits::default() };
+        for version in [Version::HTTP_10, Version::HTTP_11] {
+            assert_eq!(too_large(&request(version, 100, MAX_HEADERS + 1, 100), &limits), None);
+        }
+    }
+}

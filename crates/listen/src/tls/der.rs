@@ -77,3 +77,110 @@ fn moment(bytes: &[u8]) -> Option<(OffsetDateTime, &[u8])> {
     let time = Time::from_hms(part(4)?, part(6)?, part(8)?).ok()?;
     Some((OffsetDateTime::new_utc(date, time), rest))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(tag: u8, content: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(content.len()).unwrap();
+        assert!(length < 0x80);
+        [&[tag, length][..], content].concat()
+    }
+
+    fn at(tag: u8, text: &str) -> Option<i64> {
+        moment(&of(tag, text.as_bytes())).map(|(moment, _)| moment.unix_timestamp())
+    }
+
+    #[test]
+    fn both_formats_of_times_are_read() {
+        for (tag, text, seconds) in [
+            (UTC_TIME, "700101000000Z", 0),
+            (UTC_TIME, "691231235959Z", -1),
+            (UTC_TIME, "491231235959Z", 2_524_607_999),
+            (UTC_TIME, "500101000000Z", -631_152_000),
+            (UTC_TIME, "240229120000Z", 1_709_208_000),
+            (GENERALIZED_TIME, "20500101000000Z", 2_524_608_000),
+            (GENERALIZED_TIME, "19700101000001Z", 1),
+            (GENERALIZED_TIME, "99991231235959Z", 253_402_300_799),
+        ] {
+            assert_eq!(at(tag, text), Some(seconds), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_times_are_not_read() {
+        for (tag, text) in [
+            (UTC_TIME, "700101000000"),
+            (UTC_TIME, "7001010000Z"),
+            (UTC_TIME, "700101000000+0000"),
+            (UTC_TIME, "19700101000000Z"),
+            (GENERALIZED_TIME, "700101000000Z"),
+            (GENERALIZED_TIME, "20500101000000.5Z"),
+            (INTEGER, "700101000000Z"),
+            (UTC_TIME, "7001010000+0Z"),
+            (UTC_TIME, "70010100000 Z"),
+            (UTC_TIME, "700001000000Z"),
+            (UTC_TIME, "701301000000Z"),
+            (UTC_TIME, "230229000000Z"),
+            (UTC_TIME, "700101240000Z"),
+            (UTC_TIME, "700101006000Z"),
+            (UTC_TIME, "700101000060Z"),
+            (UTC_TIME, ""),
+        ] {
+            assert_eq!(at(tag, text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_element_is_split_at_its_length() {
+        let long = [&[SEQUENCE, 0x81, 0x80][..], &[7; 0x80], b"rest"].concat();
+        let longer = [&[SEQUENCE, 0x82, 0x01, 0x02][..], &[7; 0x102], b"rest"].concat();
+        let longest = [&[SEQUENCE, 0x83, 0x01, 0x00, 0x01][..], &[7; 0x1_0001], b"rest"].concat();
+        for (bytes, length) in [(long, 0x80), (longer, 0x102), (longest, 0x1_0001)] {
+            let (tag, content, rest) = element(&bytes).unwrap();
+            assert_eq!((tag, content.len(), rest), (SEQUENCE, length, &b"rest"[..]));
+        }
+        assert_eq!(element(&[INTEGER, 0, 9]), Some((INTEGER, &[][..], &[9][..])));
+        assert_eq!(element(&[INTEGER, 0x7f]), None, "shorter than its length");
+        for bytes in [
+            &[][..],
+            &[SEQUENCE],
+            &[SEQUENCE, 2, 0],
+            // The indefinite length, which DER forbids.
+            &[SEQUENCE, 0x80, 0, 0],
+            // Four bytes of length.
+            &[SEQUENCE, 0x84, 0, 0, 0, 1, 0],
+            &[SEQUENCE, 0x82, 0],
+            &[SEQUENCE, 0xff],
+        ] {
+            assert_eq!(element(bytes), None, "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn the_version_is_optional_and_the_order_is_not() {
+        let dates = of(SEQUENCE, &[of(UTC_TIME, b"700101000001Z"), of(UTC_TIME, b"700101000002Z")].concat());
+        let [number, algorithm, issuer] = [of(INTEGER, &[1]), of(SEQUENCE, &[2]), of(SEQUENCE, &[3])];
+        let version = of(VERSION, &of(INTEGER, &[2]));
+        let certificate = |parts: &[&[u8]]| of(SEQUENCE, &of(SEQUENCE, &parts.concat()));
+        for parts in [
+            &[&*version, &number, &algorithm, &issuer, &dates][..],
+            &[&*number, &algorithm, &issuer, &dates, b"the rest is not read"],
+        ] {
+            let certificate = certificate(parts);
+            let seconds = |moment: Option<OffsetDateTime>| moment.map(OffsetDateTime::unix_timestamp);
+            assert_eq!(seconds(not_before(&certificate)), Some(1));
+            assert_eq!(seconds(not_after(&certificate)), Some(2));
+        }
+        for parts in [
+            &[&*algorithm, &number, &issuer, &dates][..],
+            &[&*number, &algorithm, &dates],
+            &[&*number, &version, &algorithm, &issuer, &dates],
+            &[&*number, &algorithm, &issuer, &of(SEQUENCE, &of(UTC_TIME, b"700101000001Z"))],
+            &[],
+        ] {
+            assert_eq!(not_after(&certificate(parts)), None);
+        }
+    }
+}
