@@ -25,11 +25,11 @@ use crate::envd::target::Target;
 /// An open file.
 struct Found {
     operation: FileOperation,
-    content: Content,
+    content: FileSlice,
 }
 
 /// What is sent of a file.
-struct Content {
+struct FileSlice {
     info: FileInfo,
     offset: u64,
     /// `None` for files without a known length, such as many in `/proc`.
@@ -94,7 +94,7 @@ async fn open(target: &Target, user: &str, path: &str, range: Option<FileRange>)
     })?;
     match response {
         FileResponse::Content { info, offset, length } => {
-            Ok(Found { operation, content: Content { info, offset, length } })
+            Ok(Found { operation, content: FileSlice { info, offset, length } })
         }
         _ => Err(Failure::new(Code::Internal, "the sandbox gave an unexpected response")),
     }
@@ -118,7 +118,7 @@ fn put(headers: &mut HeaderMap, name: HeaderName, text: &str) {
     }
 }
 
-fn content_headers(path: &str, content: &Content, is_part: bool, encoding: Encoding) -> HeaderMap {
+fn content_headers(path: &str, content: &FileSlice, is_part: bool, encoding: Encoding) -> HeaderMap {
     let mut headers = HeaderMap::new();
     put(&mut headers, header::CONTENT_TYPE, content_type::of(path));
     put(&mut headers, header::VARY, "Accept-Encoding");
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use engine::FileKind;
 
-    fn content(offset: u64, length: Option<u64>, size: u64) -> Content {
+    fn content(offset: u64, length: Option<u64>, size: u64) -> FileSlice {
         let info = FileInfo {
             kind: FileKind::File,
             mode: 0o644,
@@ -201,7 +201,7 @@ mod tests {
             inode: 1,
             target: None,
         };
-        Content { info, offset, length }
+        FileSlice { info, offset, length }
     }
 
     fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn the_length_and_the_range_are_those_of_what_is_sent() {
         let headers =
-            |content: &Content, is_part| content_headers("/a", content, is_part, Encoding::Identity);
+            |content: &FileSlice, is_part| content_headers("/a", content, is_part, Encoding::Identity);
         for (content, is_part, length, range) in [
             (content(0, Some(10), 10), false, Some("10"), None),
             (content(2, Some(3), 10), true, Some("3"), Some("bytes 2-4/10")),
