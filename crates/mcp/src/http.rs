@@ -252,3 +252,124 @@ fn is_initialize(body: &[u8]) -> bool {
     }
     serde_json::from_slice::<Message>(body).is_ok_and(|message| message.method == "initialize")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(all: usize, of_account: usize) -> Arc<Slots> {
+        Arc::new(Slots {
+            all: Arc::new(Semaphore::new(all)),
+            max_of_all: all,
+            max_of_account: of_account,
+            of_accounts: Mutex::default(),
+        })
+    }
+
+    fn server(max_sessions: usize) -> HttpServer {
+        HttpServer::new(HttpSettings {
+            tools: McpSettings::default(),
+            max_sessions,
+            idle: Duration::from_secs(60),
+            stop: CancellationToken::new(),
+        })
+    }
+
+    fn owner(account: &str, key_id: &str) -> Owner {
+        Owner { account: account.into(), key_id: key_id.into() }
+    }
+
+    #[test]
+    fn an_account_has_a_quarter_of_the_sessions_and_at_least_one() {
+        for (all, most) in [(1, 1), (3, 1), (4, 1), (7, 1), (8, 2), (1000, 250)] {
+            let server = server(all);
+            assert_eq!((server.slots.max_of_all, server.slots.max_of_account), (all, most));
+            assert_eq!(server.slots.all.available_permits(), all);
+        }
+    }
+
+    #[test]
+    fn an_account_cannot_take_the_slots_of_others() {
+        let slots = slots(3, 2);
+        let [a, b]: [Arc<str>; 2] = ["a".into(), "b".into()];
+        let _first = slots.take(&a).unwrap();
+        let second = slots.take(&a).unwrap();
+        assert_eq!(slots.take(&a).err(), Some(Refused::TooManyOfAccount { most: 2 }));
+        let _of_b = slots.take(&b).unwrap();
+        assert_eq!(slots.take(&b).err(), Some(Refused::TooManyOfAll { most: 3 }));
+        // What an account can change itself is named first.
+        assert_eq!(slots.take(&a).err(), Some(Refused::TooManyOfAccount { most: 2 }));
+        drop(second);
+        assert!(slots.take(&b).is_ok(), "a slot of one account is free for all");
+    }
+
+    #[test]
+    fn slots_are_given_back_and_accounts_without_one_forgotten() {
+        let slots = slots(2, 2);
+        let account: Arc<str> = "a".into();
+        let (first, second) = (slots.take(&account).unwrap(), slots.take(&account).unwrap());
+        assert_eq!(slots.of_accounts().get(&account), Some(&2));
+        drop(first);
+        assert_eq!(slots.of_accounts().get(&account), Some(&1));
+        drop(second);
+        assert!(slots.of_accounts().is_empty());
+        assert_eq!(slots.all.available_permits(), 2);
+        let other = slots.take(&"b".into()).unwrap();
+        let another = slots.take(&"c".into()).unwrap();
+        assert_eq!(slots.take(&account).err(), Some(Refused::TooManyOfAll { most: 2 }));
+        assert_eq!(slots.of_accounts().get(&account), None, "a refused account counts nothing");
+        drop((other, another));
+    }
+
+    #[test]
+    fn a_session_belongs_to_the_key_that_began_it() {
+        let server = server(8);
+        let own = owner("a", "1");
+        let slot = server.slots.take(&own.account).unwrap();
+        server.owners.lock().insert("session".to_owned(), Owned { owner: own.clone(), _slot: slot });
+        assert!(server.owns(&own, "session"));
+        for (other, id) in
+            [(owner("a", "2"), "session"), (owner("b", "1"), "session"), (own.clone(), "Session"), (own, "")]
+        {
+            assert!(!server.owns(&other, id), "{other:?} {id}");
+        }
+    }
+
+    #[tokio::test]
+    async fn sessions_that_have_ended_make_room_for_new_ones() {
+        let server = server(1);
+        let own = owner("a", "1");
+        let slot = server.slot(&own).await.unwrap();
+        assert_eq!(server.slot(&own).await.err(), Some(Refused::TooManyOfAccount { most: 1 }));
+        server.owners.lock().insert("ended".to_owned(), Owned { owner: own.clone(), _slot: slot });
+        assert_eq!(server.sessions(), 1);
+        // The manager of the sessions knows none with this id.
+        assert!(server.slot(&own).await.is_ok());
+        assert_eq!(server.sessions(), 0);
+    }
+
+    #[test]
+    fn only_initialize_begins_a_session() {
+        for body in [
+            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#,
+            r#"{"method":"initialize"}"#,
+            r#"{"method":"init\u0069alize"}"#,
+        ] {
+            assert!(is_initialize(body.as_bytes()), "{body}");
+        }
+        for body in [
+            "",
+            "{}",
+            r#"{"method":"initialized"}"#,
+            r#"{"method":"notifications/initialized"}"#,
+            r#"{"method":"Initialize"}"#,
+            r#"{"method":null}"#,
+            r#"{"params":{"method":"initialize"}}"#,
+            r#"[{"method":"initialize"}]"#,
+            r#""initialize""#,
+            r#"{"method":"initialize"} {}"#,
+        ] {
+            assert!(!is_initialize(body.as_bytes()), "{body}");
+        }
+    }
+}

@@ -226,3 +226,97 @@ impl Drop for EndOnDrop {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    type List = Option<&'static [&'static str]>;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn settings(only: Option<&[&str]>) -> McpSettings {
+        McpSettings { only_domains: only.map(names), ..McpSettings::default() }
+    }
+
+    #[test]
+    fn a_call_can_narrow_what_the_server_allows_and_never_widen_it() {
+        let table: [(List, List, List); 8] = [
+            (None, None, None),
+            (None, Some(&["a.example"]), Some(&["a.example"])),
+            (None, Some(&[]), Some(&[])),
+            (Some(&["a.example", "b.example"]), None, Some(&["a.example", "b.example"])),
+            (Some(&["a.example", "b.example"]), Some(&["b.example"]), Some(&["b.example"])),
+            (Some(&["a.example"]), Some(&[]), Some(&[])),
+            (Some(&[]), None, Some(&[])),
+            (Some(&["*.example"]), Some(&["*.example"]), Some(&["*.example"])),
+        ];
+        for (only, asked, got) in table {
+            let domains = settings(only).domains(asked.map(names)).unwrap();
+            assert_eq!(domains, got.map(names), "{only:?} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn domains_that_the_server_does_not_allow_are_refused() {
+        let table: [(&[&str], &[&str], &str); 4] = [
+            (
+                &["a.example", "b.example"],
+                &["a.example", "c.example", "d.example"],
+                "allowedDomains has 'c.example', but this server allows only: a.example, b.example.",
+            ),
+            (&[], &["a.example"], "allowedDomains has 'a.example', but this server allows only: none."),
+            // A domain below an allowed wildcard is refused, too: the entries are compared, not what they match.
+            (
+                &["*.example"],
+                &["a.example"],
+                "allowedDomains has 'a.example', but this server allows only: *.example.",
+            ),
+            (
+                &["a.example"],
+                &["*.a.example"],
+                "allowedDomains has '*.a.example', but this server allows only: a.example.",
+            ),
+        ];
+        for (only, asked, message) in table {
+            let failure = settings(Some(only)).domains(Some(names(asked))).unwrap_err();
+            let text = format!("{failure:?}");
+            assert!(text.contains(message), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_is_unused_without_a_call_and_a_sandbox() {
+        let session = Session::default();
+        assert!(session.is_unused());
+        let call = session.call();
+        assert!(!session.is_unused(), "a call may be creating the sandbox");
+        assert!(!session.clone().is_unused(), "a clone is the same session");
+        drop(call);
+        assert!(session.is_unused());
+        let held = session.unnamed.lock().await;
+        assert!(!session.is_unused(), "somebody changes it now");
+        drop(held);
+        session.end().await;
+        assert!(session.is_unused(), "it is over");
+        assert!(matches!(*session.unnamed.lock().await, Unnamed::Ended));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_session_waits_for_its_calls() {
+        let session = Session::default();
+        let call = session.call();
+        let mut end = std::pin::pin!(session.end());
+        assert!(end.as_mut().now_or_never().is_none());
+        assert!(
+            matches!(*session.unnamed.lock().await, Unnamed::None),
+            "the call can still create the sandbox"
+        );
+        drop(call);
+        end.await;
+        assert!(matches!(*session.unnamed.lock().await, Unnamed::Ended));
+    }
+}
