@@ -118,3 +118,46 @@ pub const SIGNALS: &[(&str, u8)] = &[
     ("SIGTSTP", 20),
     ("SIGWINCH", 28),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_raised_range_has_nothing_below_the_value() {
+        let range = Range { min: 2, max: 8, default: 4 };
+        for (least, raised) in [
+            (0, (2, 8, 4)),
+            (2, (2, 8, 4)),
+            (3, (3, 8, 4)),
+            (5, (5, 8, 5)),
+            (8, (8, 8, 8)),
+            // Such as a snapshot from before the operator's bound was lowered.
+            (9, (9, 9, 9)),
+        ] {
+            let Range { min, max, default } = range.raised_to(least);
+            assert_eq!((min, max, default), raised, "{least}");
+        }
+    }
+
+    #[test]
+    fn each_default_is_within_its_bounds() {
+        fn check<T: PartialOrd + std::fmt::Debug + Copy>(ranges: &[Range<T>]) {
+            for range in ranges {
+                assert!((range.min..=range.max).contains(&range.default), "{range:?}");
+            }
+        }
+        check(&[MEMORY_MB, DISK_MB, FORK_COUNT, PAGE_LIMIT]);
+        check(&[TIMEOUT_MS, IDLE_TIMEOUT_MS, EXECUTE_TIMEOUT_MS, READER_TIMEOUT_MS, TOKEN_LIFETIME_MS]);
+        check(&[COLS, ROWS]);
+        assert!(CPU.contains(&CPU_DEFAULT) && CPU.is_sorted());
+    }
+
+    #[test]
+    fn signals_have_the_numbers_of_linux_and_one_name_each() {
+        assert!(SIGNALS.is_sorted_by(|(_, one), (_, next)| one < next), "sorted by number, none twice");
+        for (name, number) in [("SIGKILL", 9), ("SIGTERM", 15), ("SIGCONT", 18), ("SIGWINCH", 28)] {
+            assert!(SIGNALS.contains(&(name, number)), "{name}");
+        }
+    }
+}

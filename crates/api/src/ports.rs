@@ -115,3 +115,31 @@ pub struct TokenBody {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1000, maximum = 604_800_000_u64))]
     pub expires_in_ms: Option<Integer>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_visibility_is_parsed_by_its_exact_name() {
+        for visibility in PortVisibility::ALL {
+            assert_eq!(visibility.as_str().parse(), Ok(visibility));
+            assert_eq!(serde_json::to_value(visibility).unwrap(), visibility.as_str());
+        }
+        for text in ["", "Public", "public ", "priv", "privatepublic"] {
+            assert_eq!(text.parse::<PortVisibility>(), Err(UnknownVisibility), "{text}");
+        }
+        assert_eq!(PortVisibility::default(), PortVisibility::Private, "nobody is let in by an omission");
+    }
+
+    #[test]
+    fn logs_have_neither_the_token_nor_the_url_with_it() {
+        let token = PortToken {
+            token: "spt_secret".to_owned(),
+            expires_at: Timestamp(0),
+            url: "https://8080-sb.localhost/?token=spt_secret".to_owned(),
+        };
+        let text = format!("{token:?}");
+        assert!(text.starts_with("PortToken { expires_at: ") && !text.contains("secret"), "{text}");
+    }
+}

@@ -142,7 +142,9 @@ async fn respond(
     log: &mut Record,
 ) -> Response {
     let record = api.service.engine.record(&id);
-    let Some((record, own)) = record.as_ref().and_then(|record| Some((record, E2bOptions::of(&record.config)?))) else {
+    let Some((record, own)) =
+        record.as_ref().and_then(|record| Some((record, E2bOptions::of(&record.config)?)))
+    else {
         return failure::not_running(&id.compact());
     };
     let target = Target {

@@ -45,12 +45,12 @@ use rules::HostOf;
 use service::Service;
 use service::error::{of_entry, of_full_ports, unknown_host};
 
-use native::interpreter;
 use access::Access;
 pub use e2b_mount::E2b;
 use e2b_mount::Target;
 use heads::Forwarded;
 use native::Guarded;
+use native::interpreter;
 use requester::Requester;
 use tunnel::ProgramConnection;
 

@@ -3,7 +3,6 @@
 use admission::error::ApiError;
 use api::ErrorCode;
 
-
 pub fn no_interpreter() -> ApiError {
     let message = "the sandbox's image has no code interpreter; create the sandbox from the image 'code-interpreter', or from one with a program 'code-interpreter' in its PATH";
     ApiError::new(ErrorCode::NoInterpreter, message)

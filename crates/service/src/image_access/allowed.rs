@@ -66,7 +66,8 @@ impl AllowedImages {
             Err(source) => return Err(AllowedImagesError::File { action: "read", path, source }),
         }
         let malformed = |source| AllowedImagesError::Malformed { path: path.clone(), source };
-        let entries: Vec<StoredPattern> = serde_json::from_slice(&text).map_err(|error| malformed(error.into()))?;
+        let entries: Vec<StoredPattern> =
+            serde_json::from_slice(&text).map_err(|error| malformed(error.into()))?;
         let parsed = entries.into_iter().map(|StoredPattern { pattern, account }| {
             let pattern = ImagePattern::parse(&pattern).map_err(|error| malformed(error.into()))?;
             Ok(AddedPattern { pattern, account })
