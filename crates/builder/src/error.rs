@@ -186,8 +186,8 @@ mod tests {
     #[test]
     fn a_daemon_that_stops_does_not_fail_a_build() {
         assert_eq!(message(BuilderError::Stopping.into()), None);
-        assert_eq!(message(EngineError::Stopping.into()), None);
-        assert_eq!(message(BuilderError::Engine(EngineError::Stopping).into()), None);
+        assert_eq!(message(EngineError::Daemon(DaemonError::Stopping).into()), None);
+        assert_eq!(message(BuilderError::Engine(EngineError::Daemon(DaemonError::Stopping)).into()), None);
     }
 
     #[test]

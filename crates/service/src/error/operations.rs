@@ -1,6 +1,6 @@
 //! Errors of the engine.
 
-use admission::error::{ApiError, Condition, RefusalCode, exhausted, of_quota};
+use admission::error::{ApiError, Condition, exhausted, of_quota};
 use api::{ErrorCode, SandboxId, SandboxState, Timestamp};
 use engine::{
     AgentError, CapacityError, DaemonError, EngineError, HibernationError, HostError, SandboxError,
@@ -8,7 +8,6 @@ use engine::{
 };
 use rules::{OperationRefusal, ReachedLimit, TimeMs};
 
-use super::executions::SLOT_RETRY_S;
 use super::{executions, files, ports, snapshots};
 /// Each sandbox has a range of user ids.
 const IDS_KEY: &str = "runtime.uid_slots";
