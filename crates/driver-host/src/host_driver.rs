@@ -49,12 +49,12 @@ pub type Backends = BTreeMap<Isolation, Box<dyn Backend>>;
 /// The sandboxes on this host.
 #[derive(Debug, Clone)]
 pub struct HostDriver {
-    host: Arc<Host>,
+    host: Arc<HostState>,
 }
 
 /// What the calls share.
 #[derive(Debug)]
-struct Host {
+struct HostState {
     settings: Settings,
     cgroups: Cgroups,
     backends: Backends,
@@ -82,7 +82,7 @@ impl HostDriver {
     /// Runs blocking work on the runtime's pool of blocking threads.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Host) -> Result<T, DriverError> + Send + 'static,
+        work: impl FnOnce(&HostState) -> Result<T, DriverError> + Send + 'static,
     ) -> Result<T, DriverError> {
         let host = Arc::clone(&self.host);
         base::blocking(move || work(&host)).await
@@ -92,14 +92,14 @@ impl HostDriver {
     async fn run<S: Clone + Send + 'static, T: Send + 'static>(
         &self,
         subject: &S,
-        work: impl FnOnce(&Host, &S) -> Result<T, DriverError> + Send + 'static,
+        work: impl FnOnce(&HostState, &S) -> Result<T, DriverError> + Send + 'static,
     ) -> Result<T, DriverError> {
         let subject = subject.clone();
         self.blocking(move |host| work(host, &subject)).await
     }
 }
 
-fn prepare(settings: Settings, backends: Backends) -> io::Result<Host> {
+fn prepare(settings: Settings, backends: Backends) -> io::Result<HostState> {
     for (dir, mode) in [
         // The containers' root users need to traverse these directories, but not to list them.
         (settings.run_dir.clone(), 0o711),
@@ -124,7 +124,7 @@ fn prepare(settings: Settings, backends: Backends) -> io::Result<Host> {
         tracing::warn!(%error, "cannot remove the rate limits of an earlier daemon");
     }
     let can_store = backends.values().any(|backend| backend.release().is_some());
-    Ok(Host {
+    Ok(HostState {
         agent_name: if can_store { copies::install_copy(&settings)? } else { String::new() },
         disks: MountedDisks::new(&settings, &cgroups),
         hoarders: Hoarders::new(&settings, &cgroups)?,
@@ -136,7 +136,7 @@ fn prepare(settings: Settings, backends: Backends) -> io::Result<Host> {
     })
 }
 
-impl Host {
+impl HostState {
     fn retire(&self) -> io::Result<()> {
         // The empty name stands for the parent cgroup.
         self.cgroups.remove("")?;

@@ -10,7 +10,7 @@ use driver::{
 };
 
 use super::snapshot_copy::HostCopy;
-use super::{Host, HostDriver};
+use super::{HostDriver, HostState};
 use crate::cgroup::Population;
 use crate::disk::{self, Content, read_only, replaced};
 use crate::paths::{disk_bytes_in, ids_below, snapshots_dir};
@@ -64,7 +64,7 @@ impl Disks for HostDriver {
     }
 
     async fn adopt_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
-        self.run(id, Host::adopt_disk).await
+        self.run(id, HostState::adopt_disk).await
     }
 
     async fn discard_prepared_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
@@ -135,7 +135,7 @@ impl Disks for HostDriver {
     }
 }
 
-impl Host {
+impl HostState {
     fn adopt_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
         let paths = self.paths(id);
         if !paths.prepared_disk().exists() && !paths.prepared_memory().exists() {

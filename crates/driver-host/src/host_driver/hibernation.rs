@@ -14,7 +14,7 @@ use driver::{AtStep, DriverError, DriverStep, NetworkHook, Presence, SandboxSpec
 use rustix::io::Errno;
 
 use super::start::Processes;
-use super::{Host, HostDriver};
+use super::{HostDriver, HostState};
 use crate::backend::{Backend, Hibernation, ProcessCopy, Standstill};
 use crate::cgroup::Population;
 use crate::paths::{Paths, isolation_of};
@@ -64,7 +64,7 @@ impl StoredProcesses for HostDriver {
     }
 
     async fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
-        self.run(id, Host::hibernate).await
+        self.run(id, HostState::hibernate).await
     }
 
     async fn wake(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError> {
@@ -72,7 +72,7 @@ impl StoredProcesses for HostDriver {
     }
 
     async fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
-        self.run(id, Host::discard_memory).await
+        self.run(id, HostState::discard_memory).await
     }
 
     async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
@@ -83,7 +83,7 @@ impl StoredProcesses for HostDriver {
     }
 }
 
-impl Host {
+impl HostState {
     /// Stores the processes of a sandbox and ends them.
     fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
         let paths = self.paths(id);

@@ -13,7 +13,7 @@ use driver::{
 };
 
 use super::start::Processes;
-use super::{Host, HostDriver};
+use super::{HostDriver, HostState};
 use crate::agent::control_link;
 use crate::agent::link::{self, Listener};
 use crate::cgroup::{Leftover, Population, cpus_of};
@@ -82,11 +82,11 @@ impl Sandboxes for HostDriver {
     }
 
     async fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {
-        self.run(id, Host::kill).await
+        self.run(id, HostState::kill).await
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
-        self.run(id, Host::stop).await
+        self.run(id, HostState::stop).await
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<(), DriverError> {
@@ -105,7 +105,7 @@ impl Sandboxes for HostDriver {
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, DriverError> {
-        self.run(id, Host::presence).await
+        self.run(id, HostState::presence).await
     }
 
     async fn last_seen_running_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError> {
@@ -166,7 +166,7 @@ impl HostDriver {
     }
 }
 
-impl Host {
+impl HostState {
     fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
         let paths = self.paths(id);
         self.end_processes(id, &paths)?;

@@ -6,7 +6,7 @@ use api::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use driver::{AtStep, DiskCopy, DriverError, DriverStep, Presence, SnapshotDisk, SnapshotScope};
 
-use super::{Host, HostDriver};
+use super::{HostDriver, HostState};
 use crate::agent::copies::can_be_copied;
 use crate::backend::Standstill;
 use crate::snapshot::ImageCopy;
@@ -27,7 +27,7 @@ impl HostCopy {
         snapshot: &SnapshotId,
     ) -> Result<Self, DriverError> {
         let dir = driver.host.snapshot(snapshot);
-        let begin = |host: &Host, id: &SandboxId| {
+        let begin = |host: &HostState, id: &SandboxId| {
             let presence = host.presence(id)?;
             if presence == Presence::Absent {
                 let (id, action) = (id.clone(), "copy the disk of");
@@ -49,7 +49,7 @@ impl HostCopy {
 impl DiskCopy for HostCopy {
     async fn capture(&mut self, scope: SnapshotScope) -> Result<Duration, DriverError> {
         let mut copy = self.take()?;
-        let capture = move |host: &Host, id: &SandboxId| {
+        let capture = move |host: &HostState, id: &SandboxId| {
             let frozen = host.capture(id, &mut copy, scope)?;
             Ok((copy, frozen))
         };
@@ -64,7 +64,7 @@ impl DiskCopy for HostCopy {
     }
 }
 
-impl Host {
+impl HostState {
     /// Completes a copy while nothing changes the disk. Returns how long the processes were frozen.
     fn capture(
         &self,
@@ -111,13 +111,13 @@ impl Host {
 /// Frozen processes, thawed at the latest when it is dropped. A daemon that dies meanwhile leaves them frozen; the next one thaws them,
 /// because the record says that they run.
 struct Frozen<'a> {
-    host: &'a Host,
+    host: &'a HostState,
     id: &'a SandboxId,
     is_thawed: bool,
 }
 
 impl<'a> Frozen<'a> {
-    fn new(host: &'a Host, id: &'a SandboxId) -> Result<Self, DriverError> {
+    fn new(host: &'a HostState, id: &'a SandboxId) -> Result<Self, DriverError> {
         // Also thaws processes of which only some were frozen.
         let frozen = Self { host, id, is_thawed: false };
         host.freeze(id).map(|()| frozen)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use driver::{AtStep, DriverError, DriverStep, NetworkHook, SandboxSpec};
 
-use super::{Host, HostDriver};
+use super::{HostDriver, HostState};
 use crate::agent::copies;
 use crate::backend::{Start, Started};
 use crate::cgroup::cpus_of;
@@ -56,7 +56,7 @@ impl HostDriver {
     }
 }
 
-impl Host {
+impl HostState {
     fn start(
         &self,
         spec: &SandboxSpec,
