@@ -116,21 +116,23 @@ mod tests {
 
     #[tokio::test]
     async fn the_response_has_the_body_that_clients_parse_and_the_native_code_for_the_log() {
+        let native = ErrorSummary { code: api::ErrorCode::ALL[0], cause: Some("why".to_owned()) };
         let error = E2bError {
-            native_code: Some(ErrorCode::ALL[0]),
+            native: Some(Arc::new(native)),
             ..E2bError::new(StatusCode::SERVICE_UNAVAILABLE, "later \"soon\"")
         };
         let response = error.into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()[RETRY_AFTER], "1");
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
-        assert_eq!(response.extensions().get::<ErrorCode>(), Some(&ErrorCode::ALL[0]));
+        let logged = response.extensions().get::<Arc<ErrorSummary>>().unwrap();
+        assert_eq!((logged.code, logged.cause.as_deref()), (api::ErrorCode::ALL[0], Some("why")));
         let body = axum::body::to_bytes(response.into_body(), 1 << 10).await.unwrap();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(body, json!({ "code": 503, "message": "later \"soon\"" }));
         let missing = E2bError::no_sandbox("sb\n1").into_response();
         assert_eq!((missing.status().as_u16(), missing.headers().get(RETRY_AFTER)), (404, None));
-        assert!(missing.extensions().get::<ErrorCode>().is_none());
+        assert!(missing.extensions().get::<Arc<ErrorSummary>>().is_none());
     }
 
     #[test]

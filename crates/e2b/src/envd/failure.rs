@@ -217,8 +217,6 @@ mod tests {
     use super::*;
     use axum::body::to_bytes;
 
-    use crate::error::E2bError;
-
     fn wait(response: &Response) -> Option<&str> {
         response.headers().get(header::RETRY_AFTER)?.to_str().ok()
     }
