@@ -36,12 +36,12 @@ use axum::response::{IntoResponse as _, Response};
 use listen::Pace;
 use rules::{Charge, SandboxCharge, Scope};
 
-use call::Call;
+use call::EnvdCall;
 use connect::CallKind;
 use failure::{Failure, Form, http_error, json_response};
 pub use filesystem::Watchers;
+pub use session::EnvdSession;
 use session::Right;
-pub use session::Session;
 use target::Target;
 
 use crate::run_defaults::RunDefaults;
@@ -56,27 +56,27 @@ const USE: Token = Token { scope: Scope::Execute, charge: None };
 const START: Token = Token { scope: Scope::Execute, charge: Some(Charge::Sandbox(SandboxCharge::Execute)) };
 
 /// All endpoints. The handlers of files share the watchers.
-pub fn endpoints(watchers: &Arc<Watchers>) -> Vec<Endpoint<Session>> {
+pub fn endpoints(watchers: &Arc<Watchers>) -> Vec<Endpoint<EnvdSession>> {
     use CallKind::{Stream, Unary};
     use {filesystem::Unary as Files, process::Unary as Processes};
     let process = |method| {
-        move |call: Call| async move {
+        move |call: EnvdCall| async move {
             Ok::<_, Failure>(json_response(StatusCode::OK, &process::unary(call, method).await?))
         }
     };
     let files = |method| {
         let watchers = Arc::clone(watchers);
-        move |call: Call| {
+        move |call: EnvdCall| {
             let watchers = Arc::clone(&watchers);
             async move { filesystem::unary(call, method, &watchers).await }
         }
     };
     vec![
-        Endpoint::<Session>::get("/health", Open)
+        Endpoint::<EnvdSession>::get("/health", Open)
             .handler(|call| async move { Ok(health(&call.service.target).await) }),
-        Endpoint::<Session>::get(FILES, USE)
+        Endpoint::<EnvdSession>::get(FILES, USE)
             .handler(|call| async move { Ok(files::download(&call.service, &call.parts).await) }),
-        Endpoint::<Session>::post(FILES, USE)
+        Endpoint::<EnvdSession>::post(FILES, USE)
             .raw_body("", true, "")
             .handler(|call| async move { Ok(files::upload(&call.service, &call.parts, call.body.0).await) }),
         rpc("/process.Process/Start", START, Stream, process::start),
@@ -100,14 +100,14 @@ pub fn endpoints(watchers: &Arc<Watchers>) -> Vec<Endpoint<Session>> {
 }
 
 /// A procedure of the Connect protocol.
-fn rpc<H, F>(path: &'static str, access: Token, kind: CallKind, handler: H) -> Endpoint<Session>
+fn rpc<H, F>(path: &'static str, access: Token, kind: CallKind, handler: H) -> Endpoint<EnvdSession>
 where
-    H: Fn(Call) -> F + Send + Sync + 'static,
+    H: Fn(EnvdCall) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Response, Failure>> + Send + 'static,
 {
-    Endpoint::<Session>::post(path, access).raw_body(kind.media_type(), true, "").handler(move |call| {
+    Endpoint::<EnvdSession>::post(path, access).raw_body(kind.media_type(), true, "").handler(move |call| {
         let shown_id = call.service.target.shown_id.clone();
-        let opened = Call::open(&call.service, kind, &call.parts.headers, call.body.0);
+        let opened = EnvdCall::open(&call.service, kind, &call.parts.headers, call.body.0);
         let answering = opened.map(&handler);
         async move {
             let answered = match answering {
@@ -176,7 +176,7 @@ async fn respond(
         Matched::Nothing => return unknown(request.uri().path()),
     };
     match right {
-        Ok(right) => carry_out(api, endpoint, Session { target, right }, request, request_id).await,
+        Ok(right) => carry_out(api, endpoint, EnvdSession { target, right }, request, request_id).await,
         Err(refused) => refused.response(&target.shown_id),
     }
 }
@@ -184,8 +184,8 @@ async fn respond(
 /// Runs the handler of an authorized request within the limits of the account.
 async fn carry_out(
     api: &E2bApi,
-    endpoint: &Endpoint<Session>,
-    session: Session,
+    endpoint: &Endpoint<EnvdSession>,
+    session: EnvdSession,
     request: Request,
     request_id: RequestId,
 ) -> Response {

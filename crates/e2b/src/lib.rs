@@ -78,7 +78,7 @@ pub struct E2bApi {
     settings: Settings,
     tokens: Tokens,
     calls: Table<Self>,
-    procedures: Table<envd::Session>,
+    procedures: Table<envd::EnvdSession>,
 }
 
 impl E2bApi {

@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use connection::TunnelStream;
 use service::error::invalid_interpreter;
 
-pub use program::{Connection, connect, connect_port};
+pub use program::{InterpreterConnection, connect, connect_port};
 
 const MAX_HEADERS: usize = 32;
 const BUFFER_BYTES: usize = 64 << 10;
@@ -76,7 +76,7 @@ pub enum Event {
 
 /// Sends a request and waits for the head of the response.
 pub async fn request(
-    connection: Connection,
+    connection: InterpreterConnection,
     method: Method,
     path: &str,
     body: Option<Bytes>,

@@ -12,11 +12,11 @@ use futures_util::{Stream, StreamExt as _, stream};
 use super::auth::{self, Grant};
 use super::connect::{CallKind, CallOptions, Code, RpcError, call_options, end_of_stream};
 use super::failure::{Failure, STREAM_TYPE};
-use super::session::Session;
+use super::session::EnvdSession;
 use super::target::Target;
 
 /// A call.
-pub struct Call {
+pub struct EnvdCall {
     pub target: Target,
     /// The user that the call acts for.
     pub user: String,
@@ -26,9 +26,14 @@ pub struct Call {
     pub grant: Grant,
 }
 
-impl Call {
+impl EnvdCall {
     /// Reads the headers.
-    pub fn open(session: &Session, kind: CallKind, headers: &HeaderMap, body: Body) -> Result<Self, Failure> {
+    pub fn open(
+        session: &EnvdSession,
+        kind: CallKind,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Self, Failure> {
         let target = session.target.clone();
         let user = auth::user(headers, target.defaults.user())?;
         let options = call_options(headers, kind)?;

@@ -16,10 +16,10 @@ use super::auth;
 use super::connect::RpcError;
 use super::failure::{Failure, Form, json_response};
 use super::query::FileQuery;
-use super::session::{Right, Session};
+use super::session::{EnvdSession, Right};
 
 /// Answers a request for a file.
-pub async fn download(session: &Session, parts: &request::Parts) -> Response {
+pub async fn download(session: &EnvdSession, parts: &request::Parts) -> Response {
     let target = &session.target;
     let answered = async {
         let (user, path) = user_and_path(session, parts)?;
@@ -29,7 +29,7 @@ pub async fn download(session: &Session, parts: &request::Parts) -> Response {
 }
 
 /// Answers a request with files.
-pub async fn upload(session: &Session, parts: &request::Parts, body: Body) -> Response {
+pub async fn upload(session: &EnvdSession, parts: &request::Parts, body: Body) -> Response {
     let target = &session.target;
     let answered = async {
         let (user, path) = user_and_path(session, parts)?;
@@ -39,7 +39,7 @@ pub async fn upload(session: &Session, parts: &request::Parts, body: Body) -> Re
     answered.await.unwrap_or_else(|failure: Failure| failure.response(Form::Http, &target.shown_id))
 }
 
-fn user_and_path(session: &Session, parts: &request::Parts) -> Result<(String, String), RpcError> {
+fn user_and_path(session: &EnvdSession, parts: &request::Parts) -> Result<(String, String), RpcError> {
     let query = FileQuery::parse(parts.uri.query())?;
     let default = session.target.defaults.user();
     let user = match (query.username.as_str(), &session.right) {

@@ -13,7 +13,7 @@ use axum::response::Response;
 use engine::{FileKind, PathDetails, UserFileOp};
 use serde_json::{Value, json};
 
-use super::call::{Call, granted_stream};
+use super::call::{EnvdCall, granted_stream};
 use super::connect::{Code, MAX_SHORT_MESSAGE, RpcError, single_message, unary_message};
 use super::failure::{Failure, json_response};
 use super::proto_json::parse;
@@ -41,8 +41,8 @@ pub enum Unary {
 }
 
 /// Runs a unary method.
-pub async fn unary(call: Call, method: Unary, watchers: &Watchers) -> Result<Response, Failure> {
-    let Call { target, user, options, body, .. } = call;
+pub async fn unary(call: EnvdCall, method: Unary, watchers: &Watchers) -> Result<Response, Failure> {
+    let EnvdCall { target, user, options, body, .. } = call;
     let json = unary_message(body, &target.buffers(), MAX_SHORT_MESSAGE).await?;
     let work = async {
         let response = match method {
@@ -89,8 +89,8 @@ pub async fn unary(call: Call, method: Unary, watchers: &Watchers) -> Result<Res
 }
 
 /// Streams the events of a directory.
-pub async fn watch(call: Call) -> Result<Response, Failure> {
-    let Call { target, user, options, body, grant } = call;
+pub async fn watch(call: EnvdCall) -> Result<Response, Failure> {
+    let EnvdCall { target, user, options, body, grant } = call;
     let json = single_message(body, &target.buffers(), MAX_SHORT_MESSAGE).await?;
     let WatchRequest { path, recursive, include_entry } = parse(&json)?;
     let watch = target.sandbox().watch(false, &user, path.as_bytes(), recursive).await;

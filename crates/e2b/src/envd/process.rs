@@ -16,7 +16,7 @@ use engine::{Input, ProcessRequest, ProcessSelector};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::{Call, granted_stream, stream_response, while_granted};
+use super::call::{EnvdCall, granted_stream, stream_response, while_granted};
 use super::connect::{
     CallOptions, Code, Envelope, EnvelopeReader, MAX_MESSAGE, MAX_SHORT_MESSAGE, RpcError, end_of_stream,
     message, next_chunk, single_message, unary_message,
@@ -45,8 +45,8 @@ pub enum Unary {
 }
 
 /// Runs a unary method.
-pub async fn unary(call: Call, method: Unary) -> Result<Value, Failure> {
-    let Call { target, options, body, .. } = call;
+pub async fn unary(call: EnvdCall, method: Unary) -> Result<Value, Failure> {
+    let EnvdCall { target, options, body, .. } = call;
     let max_bytes = if method == Unary::SendInput { MAX_MESSAGE } else { MAX_SHORT_MESSAGE };
     let json = unary_message(body, &target.buffers(), max_bytes).await?;
     within(options.timeout, async {
@@ -86,8 +86,8 @@ pub async fn unary(call: Call, method: Unary) -> Result<Value, Failure> {
 }
 
 /// Starts a process and streams its output.
-pub async fn start(call: Call) -> Result<Response, Failure> {
-    let Call { target, user, options, body, grant } = call;
+pub async fn start(call: EnvdCall) -> Result<Response, Failure> {
+    let EnvdCall { target, user, options, body, grant } = call;
     // Kept until the process has its arguments: it counts for them.
     let json = single_message(body, &target.buffers(), MAX_MESSAGE).await?;
     let request: StartRequest = parse(&json)?;
@@ -128,16 +128,16 @@ pub async fn start(call: Call) -> Result<Response, Failure> {
 }
 
 /// Streams the output of a process from now on.
-pub async fn connect(call: Call) -> Result<Response, Failure> {
-    let Call { target, options, body, grant, .. } = call;
+pub async fn connect(call: EnvdCall) -> Result<Response, Failure> {
+    let EnvdCall { target, options, body, grant, .. } = call;
     let request: ProcessOnly = parse(&single_message(body, &target.buffers(), MAX_SHORT_MESSAGE).await?)?;
     let found = target.sandbox().connect_process(request.process.get()?).await.map_err(Failure::of)?;
     Ok(granted_stream(Output::new(target.clone(), found, options).into_stream(), target, grant))
 }
 
 /// Writes a stream of inputs to one process.
-pub async fn stream_input(call: Call) -> Result<Response, Failure> {
-    let Call { target, options, body, grant, .. } = call;
+pub async fn stream_input(call: EnvdCall) -> Result<Response, Failure> {
+    let EnvdCall { target, options, body, grant, .. } = call;
     within(options.timeout, while_granted(&target, &grant, forward_input(&target, body))).await?;
     let frames = [message(b"{}"), end_of_stream(None)];
     Ok(stream_response(futures_util::stream::iter(frames.map(Ok))))

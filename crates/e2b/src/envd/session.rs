@@ -16,12 +16,12 @@ use super::signature::{self, Signed, SignedOperation};
 use super::target::Target;
 
 /// An authorized request.
-pub struct Session {
+pub struct EnvdSession {
     pub target: Target,
     pub right: Right,
 }
 
-impl Door for Session {
+impl Door for EnvdSession {
     /// The handlers give errors their form.
     type Error = Infallible;
 }
@@ -61,7 +61,7 @@ impl Right {
     /// Decides by the declaration that a request has matched.
     pub fn of(
         target: &Target,
-        matched: &Matched<'_, Session>,
+        matched: &Matched<'_, EnvdSession>,
         (method, uri, headers): (&Method, &Uri, &HeaderMap),
     ) -> Result<Self, NoRight> {
         if let Matched::Endpoint(endpoint) = matched

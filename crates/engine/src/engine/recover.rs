@@ -175,7 +175,7 @@ async fn adopt_all(
                 interruptions.wait_for_end(kind, id.as_str(), until).await;
             }
             Err(EngineError::Daemon(DaemonError::GaveUp(_))) => {
-                recovered.count(give_up(services, record).await?)
+                recovered.count(give_up(services, record).await?);
             }
             Err(error) => return Err(error),
         }

@@ -204,7 +204,7 @@ impl Walk {
                 self.models.get_mut(&id).unwrap().wake();
             }
             Err(EngineError::Capacity(CapacityError::NoCapacity(_))) => {
-                assert!(suits && !self.fits(model.cpu))
+                assert!(suits && !self.fits(model.cpu));
             }
             Err(EngineError::Host(HostError::Store(_))) => assert!(suits && commit_fails),
             Err(error) => {
@@ -276,7 +276,7 @@ fn refused(model: &Model, suits: bool, error: &EngineError) {
     assert!(!suits, "{error:?} of {model:?}");
     match error {
         EngineError::Sandbox(SandboxError::NotFound { terminated: Some(_) }) => {
-            assert_eq!(model.state, SandboxState::Terminated)
+            assert_eq!(model.state, SandboxState::Terminated);
         }
         EngineError::Sandbox(SandboxError::Refused(rules::OperationRefusal::InvalidState {
             state, ..

@@ -115,7 +115,7 @@ fn a_process_that_cannot_start_is_an_error_and_leaves_nothing() {
         {
             match harness.process(&id, wrong).await.map(drop) {
                 Err(EngineError::Process(ProcessError::Refused { refusal, .. })) => {
-                    assert_eq!(refusal, expected)
+                    assert_eq!(refusal, expected);
                 }
                 other => panic!("{other:?}"),
             }

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use engine::EngineError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::program::Connection;
+use super::program::InterpreterConnection;
 
 /// Bytes of one write, which are copied once.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -17,7 +17,7 @@ const WRITE_BYTES: usize = 64 * 1024;
 type Task<T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send>>;
 
 pub struct TunnelStream {
-    connection: Arc<Connection>,
+    connection: Arc<InterpreterConnection>,
     reading: Option<Task<Option<Bytes>>>,
     /// Bytes that were read ahead.
     ahead: Bytes,
@@ -26,7 +26,7 @@ pub struct TunnelStream {
 }
 
 impl TunnelStream {
-    pub fn new(connection: Connection) -> Self {
+    pub fn new(connection: InterpreterConnection) -> Self {
         let connection = Arc::new(connection);
         Self { connection, reading: None, ahead: Bytes::new(), ended: false, writing: None }
     }

@@ -24,7 +24,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: i32 = 127;
 
 /// A connection to the program. Dropping it closes the connection, which interrupts the code, and frees its execution slot.
-pub struct Connection {
+pub struct InterpreterConnection {
     pub tunnel: Tunnel,
     _permit: Permit,
 }
@@ -53,14 +53,14 @@ impl ProgramError {
 }
 
 /// Connects to the program, which is started if it does not run.
-pub async fn connect(admission: Admission) -> Result<Connection, ProgramError> {
+pub async fn connect(admission: Admission) -> Result<InterpreterConnection, ProgramError> {
     let tunnel = dial(&admission).await?.map_err(|error| match error {
         EngineError::Agent(AgentError::PortUnreachable { message }) => {
             ProgramError::NotStarted { reason: message }
         }
         error => error.into(),
     })?;
-    Ok(Connection { tunnel, _permit: admission.into_permit() })
+    Ok(InterpreterConnection { tunnel, _permit: admission.into_permit() })
 }
 
 /// Connects to an exposed port. If it is open without being exposed and is the program's, the program is started where the image has one.

@@ -86,13 +86,13 @@ async fn create(call: Call<Caller, JsonBody<CreateBody>>) -> Result<Json<Sandbox
 }
 
 /// What a create begins with.
-enum Origin {
+enum CreateOrigin {
     Template(Arc<Template>),
     Snapshot(SnapshotId),
     Image,
 }
 
-impl Origin {
+impl CreateOrigin {
     /// What an account names as the image of a create.
     fn named(service: &Service, account: &str, image: &str) -> Result<Self, ApiError> {
         if let Some(template) = templates::named(service, account, image)? {
@@ -110,11 +110,13 @@ async fn create_sandbox(
 ) -> Result<ReplayableResponse, ApiError> {
     let content = body.parse()?;
     drop(body);
-    let origin = Origin::named(service, account, &content.image)?;
+    let origin = CreateOrigin::named(service, account, &content.image)?;
     let (config, template) = match &origin {
-        Origin::Template(template) => templates::create_from(service, account, content, template)?,
-        Origin::Snapshot(snapshot) => snapshots::create_from(service, account, content, snapshot).await?,
-        Origin::Image => {
+        CreateOrigin::Template(template) => templates::create_from(service, account, content, template)?,
+        CreateOrigin::Snapshot(snapshot) => {
+            snapshots::create_from(service, account, content, snapshot).await?
+        }
+        CreateOrigin::Image => {
             let config = CreateBody::check(content, &service.create_rules(account))?;
             let wait = PullWait::of_request(service.pull_timeout);
             let image = find_image(service, account, &config.image, wait).await?;
@@ -123,7 +125,9 @@ async fn create_sandbox(
     };
     // The start command of a template runs after the create, which fails if that does. So the response is recorded later.
     let starts = match origin {
-        Origin::Template(built) if built.content.start.is_some() && template.processes_from.is_none() => {
+        CreateOrigin::Template(built)
+            if built.content.start.is_some() && template.processes_from.is_none() =>
+        {
             Some(built)
         }
         _ => None,

@@ -20,7 +20,7 @@ pub struct Running {
 }
 
 /// The next thing that the code did.
-pub enum Step {
+pub enum CodeStep {
     Event(Event),
     /// All output was read. The duration in ms.
     End(u64),
@@ -28,7 +28,7 @@ pub enum Step {
 
 impl Running {
     /// Cancel safe.
-    pub async fn step(&mut self) -> Result<Step, ApiError> {
+    pub async fn step(&mut self) -> Result<CodeStep, ApiError> {
         let next = self.reply.next(&mut self.memory);
         let event = match self.run.within(next).await {
             Some(Ok(Some(event))) => event,
@@ -41,27 +41,27 @@ impl Running {
                 self.run.failed(&error.message);
                 return Err(error);
             }
-            None => return Ok(Step::Event(self.timed_out())),
+            None => return Ok(CodeStep::Event(self.timed_out())),
         };
         Ok(self.seen(event))
     }
 
     /// The next step if it is here already.
-    pub fn ready(&mut self) -> Option<Result<Step, ApiError>> {
+    pub fn ready(&mut self) -> Option<Result<CodeStep, ApiError>> {
         Some(self.reply.ready()?.map(|event| self.seen(event)))
     }
 
-    fn seen(&mut self, event: Event) -> Step {
+    fn seen(&mut self, event: Event) -> CodeStep {
         match &event {
             Event::Stdout { text } => self.run.count(text.len(), 0),
             Event::Stderr { text } => self.run.count(0, text.len()),
             Event::NumberOfExecutions { execution_count } => self.execution_count = *execution_count,
             Event::Error(_) => self.raised = true,
             // As of a command: 1 if the code raised an exception.
-            Event::EndOfExecution => return Step::End(self.run.completed(i32::from(self.raised))),
+            Event::EndOfExecution => return CodeStep::End(self.run.completed(i32::from(self.raised))),
             Event::Result(_) | Event::Other => {}
         }
-        Step::Event(event)
+        CodeStep::Event(event)
     }
 
     /// The code is interrupted when this is dropped, so no more events are read.
@@ -80,12 +80,12 @@ impl Running {
         let duration_ms = loop {
             let before = self.reply.received();
             match self.step().await? {
-                Step::End(duration_ms) => break duration_ms,
-                Step::Event(Event::Stdout { text }) => stdout.push(text.as_bytes()),
-                Step::Event(Event::Stderr { text }) => stderr.push(text.as_bytes()),
-                Step::Event(Event::Result(result)) => results.push(interpreter::result(result)?),
-                Step::Event(Event::Error(error)) => exception = Some(error),
-                Step::Event(_) => {}
+                CodeStep::End(duration_ms) => break duration_ms,
+                CodeStep::Event(Event::Stdout { text }) => stdout.push(text.as_bytes()),
+                CodeStep::Event(Event::Stderr { text }) => stderr.push(text.as_bytes()),
+                CodeStep::Event(Event::Result(result)) => results.push(interpreter::result(result)?),
+                CodeStep::Event(Event::Error(error)) => exception = Some(error),
+                CodeStep::Event(_) => {}
             }
             kept += self.reply.received() - before;
             // What is kept, and its copy as JSON.

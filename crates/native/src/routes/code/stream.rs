@@ -10,7 +10,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::running::{Running, Step};
+use super::running::{CodeStep, Running};
 use crate::interpreter::{self, Event};
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
@@ -73,16 +73,16 @@ impl sse::Source for Events {
 }
 
 /// Writes a step; true if it is the last.
-fn write(chunk: &mut Chunk, running: &Running, step: Step) -> Result<bool, ApiError> {
+fn write(chunk: &mut Chunk, running: &Running, step: CodeStep) -> Result<bool, ApiError> {
     match step {
-        Step::Event(Event::Stdout { text }) => chunk.json(None, CodeEvent::Stdout, &CodeText { text }),
-        Step::Event(Event::Stderr { text }) => chunk.json(None, CodeEvent::Stderr, &CodeText { text }),
-        Step::Event(Event::Result(result)) => {
+        CodeStep::Event(Event::Stdout { text }) => chunk.json(None, CodeEvent::Stdout, &CodeText { text }),
+        CodeStep::Event(Event::Stderr { text }) => chunk.json(None, CodeEvent::Stderr, &CodeText { text }),
+        CodeStep::Event(Event::Result(result)) => {
             chunk.json(None, CodeEvent::Result, &interpreter::result(result)?);
         }
-        Step::Event(Event::Error(exception)) => chunk.json(None, CodeEvent::Exception, &exception),
-        Step::Event(_) => {}
-        Step::End(duration_ms) => {
+        CodeStep::Event(Event::Error(exception)) => chunk.json(None, CodeEvent::Exception, &exception),
+        CodeStep::Event(_) => {}
+        CodeStep::End(duration_ms) => {
             let context_id = running.context_id.clone();
             let done = CodeDone { execution_count: running.execution_count, context_id, duration_ms };
             chunk.json(None, CodeEvent::Done, &done);

@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use super::ExecutionRequest;
 use super::output::past_the_end;
-use super::socket::{Session, Source, serve_websocket};
+use super::socket::{OutputSource, Session, serve_websocket};
 use crate::endpoint::{Call, Endpoint};
 use crate::routes::read::values;
 
@@ -102,11 +102,11 @@ async fn attach(call: Call) -> Result<Response, ApiError> {
     }
     let warnings = match source {
         // Without a sandbox the session ends at once.
-        Source::Attached(_) => {
+        OutputSource::Attached(_) => {
             let sandbox = request.service.engine.sandbox(&request.account, &request.id);
             sandbox.expiry_warnings().await.ok()
         }
-        Source::Ended(_) => None,
+        OutputSource::Ended(_) => None,
     };
     let (service, sandbox) = (request.service, request.id);
     let (auto_resume, key_id) = (query.auto_resume, caller.key_id);
@@ -121,19 +121,19 @@ async fn source(
     from: OutputPosition,
     state: ExecutionState,
     auto_resume: bool,
-) -> Result<Source, ApiError> {
+) -> Result<OutputSource, ApiError> {
     let (engine, account, id, execution) =
         (&request.service.engine, &request.account, &request.id, &request.execution);
     if state == ExecutionState::Running {
         match engine.sandbox(account, id).attach(execution, from, auto_resume).await {
-            Ok(attachment) => return Ok(Source::Attached(attachment)),
+            Ok(attachment) => return Ok(OutputSource::Attached(attachment)),
             // It ended since the check above.
             Err(EngineError::Execution(ExecutionError::Ended { .. })) => {}
             Err(error) => return Err(request.fault(error)),
         }
     }
     let reader = engine.sandbox(account, id).follow(execution, from).await;
-    reader.map(Source::Ended).map_err(|error| request.fault(error))
+    reader.map(OutputSource::Ended).map_err(|error| request.fault(error))
 }
 
 /// Checks the websocket handshake and returns the value of `Sec-WebSocket-Accept`.

@@ -49,7 +49,7 @@ type Socket = WebSocketStream<UpgradedStream>;
 pub struct Session {
     pub service: Arc<Service>,
     pub sandbox: SandboxId,
-    pub source: Source,
+    pub source: OutputSource,
     pub from: OutputPosition,
     /// None for an ended execution.
     pub warnings: Option<ExpiryWarnings>,
@@ -60,7 +60,7 @@ pub struct Session {
 }
 
 /// The source of the output.
-pub enum Source {
+pub enum OutputSource {
     Attached(Attachment),
     /// The log of an ended execution.
     Ended(OutputReader),
@@ -91,12 +91,12 @@ pub async fn serve_websocket(connection: UpgradedStream, session: Session) {
     let Session { service, sandbox, mut source, from, mut warnings, auto_resume, key_id, request_id } =
         session;
     let input = match &source {
-        Source::Attached(attachment) => Some(attachment.input()),
-        Source::Ended(_) => None,
+        OutputSource::Attached(attachment) => Some(attachment.input()),
+        OutputSource::Ended(_) => None,
     };
     let output = match &mut source {
-        Source::Attached(attachment) => &mut attachment.output,
-        Source::Ended(reader) => reader,
+        OutputSource::Attached(attachment) => &mut attachment.output,
+        OutputSource::Ended(reader) => reader,
     };
     let resume = || {
         if auto_resume {

@@ -75,7 +75,7 @@ async fn watch(call: Call) -> Result<Response, ApiError> {
         error => request.fault(error),
     })?;
     let service = Arc::clone(&request.service);
-    let stage = Stage::First;
+    let stage = WatchStage::First;
     Ok(sse::response(ChangeStream { service, key_id: caller.key_id, request_id, watch, root, stage }))
 }
 
@@ -85,11 +85,11 @@ struct ChangeStream {
     request_id: RequestId,
     watch: Watch,
     root: Vec<u8>,
-    stage: Stage,
+    stage: WatchStage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum WatchStage {
     First,
     Following,
     Ended,
@@ -117,20 +117,20 @@ impl sse::Source for ChangeStream {
     async fn next_chunk(&mut self) -> Option<Bytes> {
         let mut chunk = Chunk::default();
         match self.stage {
-            Stage::First => {
-                self.stage = Stage::Following;
+            WatchStage::First => {
+                self.stage = WatchStage::Following;
                 chunk.json(None, Message::Ready, &json!({}));
                 return Some(chunk.into_bytes());
             }
-            Stage::Ended => return None,
-            Stage::Following => {}
+            WatchStage::Ended => return None,
+            WatchStage::Following => {}
         }
         if !self.service.gate.keyring.has(&self.key_id) {
-            self.stage = Stage::Ended;
+            self.stage = WatchStage::Ended;
             chunk.error(None, &key_ended(), &self.request_id);
             return Some(chunk.into_bytes());
         }
-        while self.stage == Stage::Following && chunk.len() < CHUNK_BYTES {
+        while self.stage == WatchStage::Following && chunk.len() < CHUNK_BYTES {
             let next = if chunk.is_empty() {
                 tokio::select! {
                     biased;
@@ -160,11 +160,11 @@ impl ChangeStream {
             }
             Ok(Some(WatchEvent::Overflow)) => chunk.json(None, Message::Overflow, &json!({})),
             Ok(None) => {
-                self.stage = Stage::Ended;
+                self.stage = WatchStage::Ended;
                 chunk.json(None, StreamEvent::Done, &json!({}));
             }
             Err(error) => {
-                self.stage = Stage::Ended;
+                self.stage = WatchStage::Ended;
                 chunk.error(None, &of_engine(error, None, OperationKind::Files), &self.request_id);
             }
         }
