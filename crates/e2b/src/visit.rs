@@ -80,7 +80,7 @@ impl Visit {
         let own = self.part.code_of(response.status()).filter(|_| native.is_none());
         self.count_refusal(own);
         let summary = native.or(own.map(|code| ErrorSummary { code, cause: None }));
-        if summary.as_ref().is_some_and(|summary| summary.code == ErrorCode::InternalError) {
+        if summary.as_ref().is_some_and(|summary| is_fault(response.status(), summary.code)) {
             self.record.answered(response.status(), summary);
         } else {
             self.record.answered_as_expected(response.status(), summary);
@@ -98,9 +98,36 @@ impl Visit {
     }
 }
 
+/// Whether the service itself failed. Errors of creates have no code of their own for other 5xx, such as 502 for a start command of a
+/// template that fails.
+fn is_fault(status: StatusCode, code: ErrorCode) -> bool {
+    let is_other = status.is_server_error() && status != StatusCode::INTERNAL_SERVER_ERROR;
+    code == ErrorCode::InternalError && !is_other
+}
+
 /// The kind of a request: their clients mark streams by the content type.
 pub fn kind_of(headers: &HeaderMap) -> Kind {
     let kind = headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
     let is_stream = kind.is_some_and(|kind| kind.starts_with(b"application/connect+"));
     if is_stream { Kind::Stream } else { Kind::Request }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_can_cause_is_no_fault_of_the_service() {
+        for (status, code, is) in [
+            (500, ErrorCode::InternalError, true),
+            // A stream that fails has its error in the body.
+            (200, ErrorCode::InternalError, true),
+            (502, ErrorCode::InternalError, false),
+            (503, ErrorCode::InternalError, false),
+            (502, ErrorCode::ExecutionError, false),
+            (400, ErrorCode::InvalidRequest, false),
+        ] {
+            assert_eq!(is_fault(StatusCode::from_u16(status).unwrap(), code), is, "{status} {code:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Resume: the processes of a paused sandbox run again, or it is started again on its disk.
 
-use api::EventKind;
+use api::{EventKind, SandboxState};
 use rules::{Operation, PausedProcesses, ProcessState, RepeatableWork, decide};
 use serde_json::json;
 use tokio::time::Instant;
@@ -51,12 +51,12 @@ pub(super) async fn resume_cold(actor: &mut Actor, note: &str) -> Result<ResumeR
     // A sandbox that does not fit keeps its processes.
     raise_reservation(actor).await?;
     if let Err(error) = discard_processes(actor, note).await {
-        actor.reservation.lower(actor.processes.state());
+        lower_reservation(actor);
         return Err(error);
     }
     let resumed = try_resume(actor).await;
     if resumed.is_err() {
-        actor.reservation.lower(actor.processes.state());
+        lower_reservation(actor);
     }
     resumed
 }
@@ -89,6 +89,14 @@ pub(super) async fn raise_reservation(actor: &mut Actor) -> Result<(), EngineErr
         }
     }
     Ok(())
+}
+
+/// Releases what was reserved for a sandbox that does not run after all.
+pub(super) fn lower_reservation(actor: &mut Actor) {
+    let processes = actor.processes.state();
+    // Processes that could not be frozen run, but nobody works with them.
+    let is_paused = actor.record.state() == SandboxState::Paused && processes == ProcessState::Running;
+    actor.reservation.lower(if is_paused { ProcessState::Frozen } else { processes });
 }
 
 /// Ends frozen processes and removes stored ones. The record is first: after a crash in between, the recovery does the rest.
@@ -181,8 +189,9 @@ async fn undo_resume(actor: &mut Actor) {
             Err(error) => Err(error.into()),
         },
     };
-    if let Err(error) = undone {
-        tracing::error!(id = %actor.id(), %error, "could not undo a failed resume");
+    match undone {
+        Ok(()) => actor.processes.freeze(),
+        Err(error) => tracing::error!(id = %actor.id(), %error, "could not undo a failed resume"),
     }
-    actor.reservation.lower(actor.processes.state());
+    lower_reservation(actor);
 }

@@ -19,7 +19,7 @@ use store::SnapshotRecord;
 use super::end::end_processes;
 use super::loss::processes_lost;
 use super::prepared_disk::{admit_prepared_disk, discard_prepared, settle_disk};
-use super::resume::{raise_reservation, try_resume};
+use super::resume::{lower_reservation, raise_reservation, try_resume};
 use super::stored_processes::count_stored_processes;
 use super::{Actor, LinkedProcesses, spec_of};
 use crate::error::EngineError;
@@ -40,7 +40,7 @@ pub(super) async fn rollback(
         Err(refused) => Err(refused),
     };
     if let Err(error) = replaced {
-        actor.reservation.lower(actor.processes.state());
+        lower_reservation(actor);
         if !actor.record.lifecycle.has_prepared_disk() {
             discard_prepared(actor).await;
         }
@@ -48,7 +48,7 @@ pub(super) async fn rollback(
     }
     // What the sandbox needs to run stays reserved until it runs.
     if let Err(error) = try_resume(actor).await {
-        actor.reservation.lower(actor.processes.state());
+        lower_reservation(actor);
         return Err(error);
     }
     actor.context.counters.rolled_back.add(1);

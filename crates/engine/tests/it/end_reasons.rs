@@ -131,7 +131,10 @@ async fn a_sandbox_that_ends_for_lack_of_memory_says_so() {
                 assert_eq!(result.reason, Some(EndReason::Oom));
             }
             Err(error) => {
-                assert!(kills == 0 && matches!(error, EngineError::Agent(AgentError::Failed(_))), "{error:?}");
+                assert!(
+                    kills == 0 && matches!(error, EngineError::Agent(AgentError::Failed(_))),
+                    "{error:?}"
+                );
             }
         }
     }

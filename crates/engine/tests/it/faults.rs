@@ -91,6 +91,29 @@ async fn operations_whose_commit_fails_are_undone() {
     harness.assert_clean().await;
 }
 
+/// The processes of a paused sandbox run if a failed resume cannot be undone, and their agent may be connected again.
+#[tokio::test(start_paused = true)]
+async fn a_resume_that_could_not_be_undone_reserves_nothing_and_is_undone_later() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create().await;
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
+    let presence = || harness.driver.traces()[&id];
+
+    harness.driver.fail_next(DriverOp::Pause, Fault::Before);
+    harness.fail_next_commit();
+    harness.engine.sandbox("test", &id).resume().await.unwrap_err();
+    assert_eq!((presence(), harness.used()), (Presence::Running, (0, 0, 5120)));
+    harness.driver.hang_up(&id);
+    pass(100).await;
+
+    harness.fail_next_commit();
+    harness.engine.sandbox("test", &id).resume().await.unwrap_err();
+    assert_eq!((harness.state(&id).await, presence()), (Some(SandboxState::Paused), Presence::Paused));
+    assert_eq!(harness.used(), (0, 0, 5120));
+    assert_eq!(harness.output(&id, "echo runs").await, "runs\n");
+    harness.assert_clean().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failed_start_on_the_disk_is_undone() {
     for (verb, fault) in [
