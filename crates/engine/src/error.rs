@@ -1,5 +1,5 @@
-//! Why the engine refused or failed a request: an error for each part of the engine, and [`EngineError`] for all. The server has the only table from
-//! these errors to HTTP statuses.
+//! Why the engine refused or failed a request: an error for each part of the engine, and [`EngineError`] for all. `service` has the only
+//! table from these errors to HTTP statuses.
 
 mod agent;
 mod capacity;

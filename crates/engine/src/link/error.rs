@@ -1,5 +1,4 @@
-//! Errors of the link to an agent. A module of its own, because the engine's error is made from them and the link's tunnel returns
-//! the engine's error.
+//! Errors of the link to an agent.
 
 use std::time::Duration;
 
