@@ -69,8 +69,8 @@ impl Visit {
         Self { record, id, gate: Arc::clone(gate), part, is_head: request.method() == Method::HEAD }
     }
 
-    /// Completes the response. A 5xx is unexpected if the service itself failed: others, such as 502 for a sandbox that does not exist,
-    /// can be caused by anybody.
+    /// Completes the response. A 5xx is unexpected if the service itself failed: others, such as 502 for a sandbox that does not exist or
+    /// for the start command of a template that fails, can be caused by anybody.
     pub fn end(self, mut response: Response) -> Response {
         response.headers_mut().insert(request_id::HEADER, self.id.header_value());
         if self.is_head {

@@ -36,7 +36,7 @@ where
     }
 }
 
-/// The error as the service records it. Only its status and its text are shown again, and the log shows the cause.
+/// The error as the service records it. Only its status and its text are shown again; the log has the cause.
 fn native(error: E2bError) -> ApiError {
     let code =
         if error.status.is_server_error() { ErrorCode::InternalError } else { ErrorCode::InvalidRequest };
@@ -54,24 +54,19 @@ fn native(error: E2bError) -> ApiError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use admission::record::ErrorSummary;
-
     use super::*;
 
     #[test]
-    fn the_log_has_the_cause_of_a_create_that_failed() {
-        let summary =
-            ErrorSummary { code: ErrorCode::ResourceExhausted, cause: Some("the disk is full".to_owned()) };
-        let failed = E2bError {
-            native: Some(Arc::new(summary)),
-            ..E2bError::new(StatusCode::SERVICE_UNAVAILABLE, "later").retry_after(7)
-        };
-        let shown = E2bError::from(native(failed));
-        assert_eq!((shown.status.as_u16(), shown.retry_after_s), (503, Some(7)));
-        assert_eq!(shown.message, "later", "the cause is not for clients");
-        let logged = shown.native.and_then(|native| native.cause.clone());
-        assert_eq!(logged.as_deref(), Some("the disk is full"));
+    fn the_log_has_the_cause_of_a_failed_create_and_the_client_does_not() {
+        let failed = E2bError::from(ApiError::internal("the disk is on fire"));
+        let again = E2bError::from(native(failed.clone()));
+        assert_eq!((again.status.as_u16(), &again.message), (500, &failed.message));
+        assert_eq!(again.native.unwrap().cause.as_deref(), Some("the disk is on fire"));
+        assert!(!again.message.contains("fire"));
+        let refused = native(E2bError::new(StatusCode::SERVICE_UNAVAILABLE, "full").retry_after(7));
+        assert_eq!(
+            (refused.status().as_u16(), refused.retry_after_s, refused.cause_text()),
+            (503, Some(7), None)
+        );
     }
 }
