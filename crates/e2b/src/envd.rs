@@ -7,6 +7,8 @@
 //!                   filesystem
 //! ```
 //!
+//! A request that gets as far as its handler resumes a paused sandbox, if the options of the sandbox allow that.
+//!
 //! [`endpoints`] has all of them. Nothing here runs inside the sandbox: the handlers call the engine, and the agent acts on behalf of the
 //! user. Errors are [`failure::Failure`]s; no failure leaves anything behind except what the sandbox itself has done.
 
@@ -133,7 +135,6 @@ pub async fn answer(api: &Arc<E2bApi>, id: SandboxId, request: Request) -> Respo
     visit.end(response)
 }
 
-/// A paused sandbox is resumed if its options allow that, and the request may use it.
 async fn respond(
     api: &Arc<E2bApi>,
     id: SandboxId,
@@ -161,14 +162,8 @@ async fn respond(
     if right.is_ok() {
         log.account = Some(Arc::clone(&target.account));
     }
-    if record.state() == SandboxState::Paused && right.is_ok() {
-        if !record.config.auto_resume {
-            return failure::not_running(&target.shown_id);
-        }
-        if let Err(error) = target.sandbox().resume().await {
-            // Another request may have resumed it.
-            tracing::debug!(%error, "a request did not resume its sandbox");
-        }
+    if right.is_ok() && record.state() == SandboxState::Paused && !record.config.auto_resume {
+        return failure::not_running(&target.shown_id);
     }
     let endpoint = match matched {
         Matched::Endpoint(endpoint) => endpoint,
@@ -207,8 +202,13 @@ async fn carry_out(
     // The state of health is open to everybody, and counts against nothing.
     let account = endpoint.access.scope().map(|_| Arc::clone(&target.account));
     let kind = kind_of(request.headers());
-    let authorized = Authorized { service: Arc::new(session), caller: None, request_id, request };
-    gate.run(account.as_ref(), kind, endpoint.call(authorized), refuse).await
+    let session = Arc::new(session);
+    let authorized = Authorized { service: Arc::clone(&session), caller: None, request_id, request };
+    let handler = async {
+        session.target.resume_if_paused().await;
+        endpoint.call(authorized).await
+    };
+    gate.run(account.as_ref(), kind, handler, refuse).await
 }
 
 fn wrong_method(path: &'static str) -> Response {

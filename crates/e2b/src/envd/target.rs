@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use admission::keyring::Caller;
 use admission::output_memory::OutputReservation;
-use api::SandboxId;
+use api::{SandboxId, SandboxState};
 use axum::http::HeaderMap;
 use engine::{EngineError, SandboxError, SandboxHandle};
 use rules::Scope;
 use service::Service;
+use store::SandboxRecord;
 
 use super::auth::{Grant, SentToken, TokenCheck, sent_token};
 use super::connect::Buffers;
@@ -77,6 +78,20 @@ impl Target {
     /// The memory for a response that is collected.
     pub fn response_memory(&self) -> OutputReservation {
         self.service.gate.output_memory.response(&self.account)
+    }
+
+    /// Resumes the sandbox if it is paused and its options allow that.
+    pub async fn resume_if_paused(&self) {
+        let record = self.service.engine.record(&self.id);
+        let may_resume =
+            |record: &SandboxRecord| record.state() == SandboxState::Paused && record.config.auto_resume;
+        if !record.is_some_and(|record| may_resume(&record)) {
+            return;
+        }
+        if let Err(error) = self.sandbox().resume().await {
+            // Another request may have resumed it.
+            tracing::debug!(%error, "a request did not resume its sandbox");
+        }
     }
 
     /// False if the sandbox was terminated.

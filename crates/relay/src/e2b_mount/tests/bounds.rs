@@ -105,6 +105,28 @@ async fn a_start_has_the_limit_of_the_key_of_its_token() {
     }
 }
 
+#[tokio::test]
+async fn a_refused_request_does_not_resume() {
+    let rates = Rates { execute: 1, ..Rates::UNLIMITED };
+    let fixture = Fixture::with(|service| gate_of(service).limiter = Limiter::new(rates)).await;
+    let id = fixture.create(json!({ "autoPause": true, "autoResume": {"enabled": true} })).await;
+    let token = token(&fixture, &id).await;
+    text_of(call(&fixture, &id, START, &token, start_body()).await).await;
+    assert_eq!(fixture.ask(&format!("POST /sandboxes/{id}/pause"), Value::Null).await.status, 204);
+    let state =
+        async || fixture.ask(&format!("GET /sandboxes/{id}"), Value::Null).await.body["state"].clone();
+    for (refused, status) in
+        [(START, 200), ((LIST.0, "text/plain"), 415), (("/nothing", "application/json"), 404)]
+    {
+        let answered = call(&fixture, &id, refused, &token, start_body()).await;
+        assert_eq!((answered.status().as_u16(), state().await), (status, json!("paused")), "{refused:?}");
+        let text = text_of(answered).await;
+        assert_eq!(text.contains("resource_exhausted"), refused == START, "{text}");
+    }
+    assert_eq!(call(&fixture, &id, LIST, &token, "{}").await.status(), 200);
+    assert_eq!(state().await, "running");
+}
+
 /// A body whose bytes are given and which never ends.
 fn endless(bytes: Vec<u8>) -> Body {
     use futures_util::StreamExt as _;
