@@ -78,11 +78,12 @@ async fn create(call: Call<Caller, JsonBody<CreateBody>>) -> Result<Json<Sandbox
     let bytes = body.bytes.clone();
     // Only a body whose response is replayed is still needed here.
     let unread = key.is_some().then_some(body);
-    let response = service.idempotency.run(&caller, &endpoint, key, bytes, work).await?;
+    let response = service.idempotency.run(&caller, &endpoint, key, bytes, work).await;
+    // Also of a replayed error.
     if let Some(body) = unread {
         body.report_ignored();
     }
-    with_location(response).await.map(Json::written)
+    with_location(response?).await.map(Json::written)
 }
 
 /// What a create begins with.
@@ -109,7 +110,6 @@ async fn create_sandbox(
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
     let content = body.parse()?;
-    drop(body);
     let origin = CreateOrigin::named(service, account, &content.image)?;
     let (config, template) = match &origin {
         CreateOrigin::Template(template) => templates::create_from(service, account, content, template)?,
@@ -123,6 +123,8 @@ async fn create_sandbox(
             (config, images::template(&image))
         }
     };
+    // Its memory also counts for the content, which has no bounds before it is checked.
+    drop(body);
     // The start command of a template runs after the create, which fails if that does. So the response is recorded later.
     let starts = match origin {
         CreateOrigin::Template(built)

@@ -96,6 +96,10 @@ async fn a_replayed_response_lists_them_again() {
     let again = with_key(&fixture, ALL, &body).await;
     assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &first.text));
     assert_eq!((first.header(HEADER), again.header(HEADER)), ("colour", "colour"));
+    // Another request with the same key is refused, and lists its own.
+    let other = with_key(&fixture, ALL, &json!({ "image": IMAGE, "colours": "red" })).await;
+    assert!(other.status.is_client_error(), "{other:?}");
+    assert_eq!(other.header(HEADER), "colours");
     // A refusal is replayed like any other.
     let path = format!("{ALL}/{}/execute", first.json["id"].as_str().unwrap());
     for _ in 0..2 {
