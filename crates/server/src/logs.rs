@@ -13,6 +13,12 @@ use crate::log_writer;
 /// Overrides the configured level.
 pub const VARIABLE: &str = "SANDBOXD_LOG";
 
+/// What a directive for the daemon begins with.
+const DAEMON: &str = "sandboxd=";
+
+/// The crates that such a directive is for, too: those of the doors, which log requests as the daemon.
+const PARTS: [&str; 4] = ["admission", "native", "relay", "service"];
+
 /// Suppresses warnings that clients can cause at any rate.
 const SUPPRESSED: &str = "h2=error";
 
@@ -50,9 +56,12 @@ pub fn start_quiet(level: Option<&str>) {
     text(filter(level.unwrap_or("warn")));
 }
 
-/// Later directives of a filter override earlier ones, so that an operator can enable these warnings.
+/// Later directives of a filter override earlier ones, so that an operator can enable these warnings, and set a level of a part.
 fn filter(level: &str) -> EnvFilter {
-    EnvFilter::new(format!("{SUPPRESSED},{level}"))
+    let of_daemon = level.split(',').filter_map(|directive| directive.trim().strip_prefix(DAEMON));
+    let of_parts = of_daemon.flat_map(|level| PARTS.map(|part| format!("{part}={level},")));
+    let of_parts: String = of_parts.collect();
+    EnvFilter::new(format!("{SUPPRESSED},{of_parts}{level}"))
 }
 
 /// Errors of the formatter are not printed: `eprintln!` panics if standard error has no reader.
@@ -76,6 +85,14 @@ mod tests {
             ("info", "h2=error,info"),
             ("warn,engine=debug", "engine=debug,h2=error,warn"),
             ("info,h2=warn", "h2=warn,info"),
+            (
+                "warn, sandboxd=info",
+                "admission=info,h2=error,native=info,relay=info,sandboxd=info,service=info,warn",
+            ),
+            (
+                "sandboxd=debug,native=trace",
+                "admission=debug,h2=error,native=trace,relay=debug,sandboxd=debug,service=debug",
+            ),
         ] {
             let filter = filter(level).to_string();
             let mut seen: Vec<_> = filter.split(',').collect();
