@@ -58,9 +58,8 @@ pub fn start_quiet(level: Option<&str>) {
 
 /// Later directives of a filter override earlier ones, so that an operator can enable these warnings, and set a level of a part.
 fn filter(level: &str) -> EnvFilter {
-    let of_daemon = level.split(',').filter_map(|directive| directive.trim().strip_prefix(DAEMON));
-    let of_parts = of_daemon.flat_map(|level| PARTS.map(|part| format!("{part}={level},")));
-    let of_parts: String = of_parts.collect();
+    let of_daemon = level.split(',').filter_map(|directive| directive.strip_prefix(DAEMON));
+    let of_parts: String = of_daemon.flat_map(|level| PARTS.map(|part| format!("{part}={level},"))).collect();
     EnvFilter::new(format!("{SUPPRESSED},{of_parts}{level}"))
 }
 
@@ -86,7 +85,7 @@ mod tests {
             ("warn,engine=debug", "engine=debug,h2=error,warn"),
             ("info,h2=warn", "h2=warn,info"),
             (
-                "warn, sandboxd=info",
+                "warn,sandboxd=info",
                 "admission=info,h2=error,native=info,relay=info,sandboxd=info,service=info,warn",
             ),
             (
