@@ -13,7 +13,6 @@ use axum::http::{Method, StatusCode};
 use listen::PeerAddr;
 
 use crate::Gate;
-use crate::endpoint::Rule;
 use crate::keyring::{Caller, EndedKey};
 use crate::request_id::RequestId;
 
@@ -51,11 +50,11 @@ pub struct Record {
 }
 
 impl Record {
-    /// Begins with the head of the request.
+    /// Begins with the head of the request. `route` is the template of its path, or a name for several; `None` if it has neither.
     pub fn begin(
         gate: &Arc<Gate>,
         id: &RequestId,
-        rule: Option<Rule>,
+        route: Option<&'static str>,
         sandbox: Option<SandboxId>,
         request: &Request,
     ) -> Self {
@@ -63,8 +62,7 @@ impl Record {
             .extensions()
             .get::<PeerAddr>()
             .map(|PeerAddr(peer)| gate.trusted_proxies.client(peer.ip(), request.headers()));
-        let route = rule.map_or(NO_ROUTE, |rule| rule.route);
-        let mut record = Self::of(gate, id, route, name_of(request.method()));
+        let mut record = Self::of(gate, id, route.unwrap_or(NO_ROUTE), name_of(request.method()));
         (record.sandbox, record.client) = (sandbox, client);
         record
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use admission::Gate;
-use admission::endpoint::{Access, Rule};
 use admission::in_flight::Kind;
 use admission::record::{ErrorSummary, Record};
 use admission::request_id::{self, RequestId};
@@ -64,8 +63,7 @@ impl Visit {
     pub fn begin(gate: &Arc<Gate>, part: Part, sandbox: Option<SandboxId>, request: &Request) -> Self {
         let id = RequestId::of(request.headers());
         // The log has the part of the API in place of a path.
-        let rule = Rule { route: part.route(), access: Access::Open };
-        let record = Record::begin(gate, &id, Some(rule), sandbox, request);
+        let record = Record::begin(gate, &id, Some(part.route()), sandbox, request);
         Self { record, id, gate: Arc::clone(gate), part, is_head: request.method() == Method::HEAD }
     }
 

@@ -70,7 +70,8 @@ impl Guarded {
             service.gate.metrics.refused("unauthorized");
         }
         // Dropped without a response, it records that the client disconnected.
-        let mut record = Record::begin(&service.gate, &id, rule, admitted.sandbox.id().cloned(), &request);
+        let (route, named) = (rule.map(|rule| rule.route), admitted.sandbox.id().cloned());
+        let mut record = Record::begin(&service.gate, &id, route, named, &request);
         record.ended_key =
             admitted.unknown_key(request.headers()).and_then(|key| service.gate.keyring.ended(&key));
         // Borrows from the request, which moves to the handler.
