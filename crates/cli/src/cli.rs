@@ -18,7 +18,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use sandboxd_client::IsolationChoice;
 
-pub use copy::{CpArguments, Volume, VolumeChanges};
+pub use copy::{CpArguments, Volume, VolumeChanges, owner};
 pub use create::{CreateArguments, SandboxOptions};
 pub use events::EventsArguments;
 pub use exec::{CodeArguments, ExecArguments, KillArguments, RunArguments, ShellArguments};
@@ -129,7 +129,7 @@ pub enum SbxCommand {
     Login(LoginArguments),
     /// List the exposed ports of a sandbox
     Ports(ProbeArguments),
-    /// Expose ports of a sandbox and print their URLs
+    /// Expose HTTP ports of a sandbox and print their URLs
     Expose(ExposeArguments),
     /// Close exposed ports
     Unexpose(UnexposeArguments),
@@ -274,12 +274,13 @@ pub struct ProbeArguments {
 
 /// The arguments of `sbx expose`.
 #[derive(Debug, Args)]
+#[command(after_help = RAW_TCP)]
 pub struct ExposeArguments {
     /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// Ports that programs in the sandbox listen on
-    #[arg(value_name = "PORT", required = true, value_parser = clap::value_parser!(u16).range(1..))]
+    /// Ports that HTTP servers in the sandbox listen on; the URLs pass on HTTP and websockets only
+    #[arg(value_name = "PORT", required = true, value_parser = create::port)]
     pub ports: Vec<u16>,
     /// Allow access without a key to anyone who has the URL; by default a key or a token is required
     #[arg(long)]
@@ -288,6 +289,10 @@ pub struct ExposeArguments {
     #[arg(long)]
     pub no_resume: bool,
 }
+
+/// How to reach a port that does not speak HTTP, for the help.
+const RAW_TCP: &str = "Other protocols, such as those of databases, do not pass through a URL. A program of this machine reaches such a port over the \
+    input and output of a command: sbx exec -i SANDBOX 'socat - TCP:localhost:6379'";
 
 /// The arguments of `sbx unexpose`.
 #[derive(Debug, Args)]

@@ -33,6 +33,7 @@ mod merged_lists;
 mod named_sandbox;
 mod network;
 mod open;
+mod owner;
 mod pause;
 mod ports;
 mod probe;

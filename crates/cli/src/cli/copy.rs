@@ -37,9 +37,28 @@ pub struct CpArguments {
     /// A file is written to standard output as it is, without an archive around it; a directory as a tar archive, whose names begin with that
     /// of the directory, so that 'sbx cp SANDBOX:DIR - | tar x' unpacks it.
     pub to: OsString,
+    /// Give the copy in a sandbox to this user, and to this group or the user's own; by default it belongs to root
+    #[arg(long, value_name = "USER[:GROUP]", value_parser = owner)]
+    pub chown: Option<String>,
     /// Show no progress bar
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// Parses the owner of a copy. Without a group it is that of the user, or the one with the number of the user.
+pub fn owner(text: &str) -> Result<String, String> {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.split_once(':') {
+        None if text.is_empty() => {}
+        None if is_number(text) => return Ok(format!("{text}:{text}")),
+        // An empty group means that of the user.
+        None => return Ok(format!("{text}:")),
+        Some((user, group)) if !user.is_empty() && !group.is_empty() && !group.contains(':') => {
+            return Ok(text.to_owned());
+        }
+        Some(_) => {}
+    }
+    Err("expected USER or USER:GROUP, names or numbers of the sandbox".to_owned())
 }
 
 /// Parses `LOCAL:PATH` with options at the end that may be left out, such as `:rw`. Names may be any bytes.
@@ -75,6 +94,17 @@ fn without_options(text: &[u8]) -> (&[u8], VolumeChanges) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_owner_has_a_group() {
+        for (text, given) in [("app", "app:"), ("1000", "1000:1000"), ("1000:50", "1000:50"), ("a:b", "a:b")]
+        {
+            assert_eq!(owner(text).as_deref(), Ok(given));
+        }
+        for wrong in ["", ":", ":b", "a:", "a:b:c"] {
+            assert!(owner(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn volumes_are_parsed() {

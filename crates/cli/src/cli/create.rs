@@ -10,6 +10,8 @@ use super::network::{NetworkChoice, network_choice};
 use super::running::lifetime;
 use super::{isolation, megabytes, pair, time, vcpus};
 
+const INVALID_PORT: &str = "expected a port of the sandbox, 1 to 65535";
+
 /// Options of a new sandbox.
 #[derive(Debug, Default, Args)]
 pub struct SandboxOptions {
@@ -46,7 +48,7 @@ pub struct SandboxOptions {
     /// Deny all outgoing connections, as with --network none
     #[arg(long, conflicts_with_all = ["allow", "network"])]
     pub offline: bool,
-    /// Give a port of the sandbox a URL, which is printed on standard error; repeatable
+    /// Give an HTTP port of the sandbox a URL, private by default, which is printed on standard error; repeatable
     #[arg(long, short, value_name = "PORT", value_parser = published_port)]
     pub publish: Vec<u16>,
     /// Set what separates the sandbox from the host; auto leaves the choice to the service [default: auto]
@@ -85,11 +87,27 @@ pub struct CreateArguments {
     pub idle: Option<Duration>,
 }
 
+/// Parses a port of a sandbox.
+pub fn port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(INVALID_PORT.to_owned()),
+        Ok(port) => Ok(port),
+    }
+}
+
 /// Parses the port of `-p`. Docker's form with a port of the host is refused, because nothing is forwarded.
 fn published_port(text: &str) -> Result<u16, String> {
-    let (host, port) = text.rsplit_once(':').map_or((None, text), |(host, port)| (Some(host), port));
-    match port.strip_suffix("/tcp").unwrap_or(port).parse() {
-        Ok(0) | Err(_) => Err("expected a port of the sandbox, 1 to 65535; UDP is not supported".to_owned()),
+    let (host, port_text) = text.rsplit_once(':').map_or((None, text), |(host, port)| (Some(host), port));
+    if port_text.ends_with("/udp") {
+        return Err(format!("{INVALID_PORT}; only HTTP is passed on, so UDP is not supported"));
+    }
+    if let Some((first, last)) = port_text.split_once('-')
+        && let (Ok(first), Ok(last)) = (port(first), port(last))
+    {
+        return Err(format!("{INVALID_PORT}; write -p for each port of a range: -p {first} … -p {last}"));
+    }
+    match port(port_text.strip_suffix("/tcp").unwrap_or(port_text)) {
+        Err(error) => Err(error),
         Ok(port) if host.is_some() => Err(format!(
             "no port of the host is forwarded: the service gives each port a URL of its own; write -p {port}"
         )),
@@ -110,5 +128,9 @@ mod tests {
         for text in ["", "0", "65536", "80/udp", "80-90", "http"] {
             assert!(published_port(text).unwrap_err().contains("1 to 65535"), "{text}");
         }
+        for (text, part) in [("80/udp", "UDP is not supported"), ("8000-8002", "-p 8000 … -p 8002")] {
+            assert!(published_port(text).unwrap_err().ends_with(part), "{text}");
+        }
+        assert!(!published_port("a-b").unwrap_err().contains("range"));
     }
 }

@@ -9,7 +9,7 @@ use clap::{Arg, Args};
 
 use super::copy::{Volume, volume};
 use super::create::SandboxOptions;
-use super::running::CommandOptions;
+use super::running::{CommandOptions, DETACHED_MAX};
 use super::time;
 
 /// The service's time limit for code.
@@ -39,7 +39,7 @@ pub struct RunArguments {
     pub user: Option<String>,
     /// Copy a file or directory into the sandbox before the command starts; repeatable
     ///
-    /// With :rw the files that the sandbox has changed are copied back after the command has ended. With nothing at the end sbx says which
+    /// A path of this machine has a slash, such as ./data: there are no named volumes. The copy belongs to the user of -u, or to root. With :rw the files that the sandbox has changed are copied back after the command has ended. With nothing at the end sbx says which
     /// ones it has not copied back; :ro means that none are to be.
     #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw|:ro]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
     pub volume: Vec<Volume>,
@@ -76,9 +76,12 @@ pub struct ExecArguments {
     pub no_resume: bool,
     /// Start the command, print its execution id and exit; 'sbx logs' shows the output
     ///
-    /// A detached command has no time limit unless --timeout sets one, of at most 24h.
+    /// A detached command has no time limit unless --timeout sets one, of at most 24h. Its newest 16 MiB of output are stored.
     #[arg(long, short, conflicts_with = "buffered")]
     pub detach: bool,
+    /// With --detach, let the command wait this long for 'sbx logs -f' when it would lose output that nobody has read; at most 24h [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = reader_wait, requires = "detach")]
+    pub reader_timeout: Option<Duration>,
     /// Command to run: a bash command line, or a program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -144,17 +147,26 @@ pub struct KillArguments {
     /// Ids of the executions, as shown by 'sbx logs --list SANDBOX'
     #[arg(value_name = "EXECUTION", required = true)]
     pub executions: Vec<String>,
-    /// Send this signal to the commands, such as TERM or INT, instead of killing all their processes
+    /// Send this signal to the commands, such as TERM, INT or 15, instead of killing all their processes
     #[arg(long, short, value_name = "SIGNAL")]
     pub signal: Option<String>,
 }
 
 /// Parses a user. Docker also accepts a group, which the service takes from the user.
 fn user(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.contains(':') {
-        return Err("expected the name or the number of a user; the group is that of the user".to_owned());
+    match text.split_once(':') {
+        None if !text.is_empty() => Ok(text.to_owned()),
+        Some((name, _)) if !name.is_empty() => Err(format!(
+            "expected the name or the number of a user, without a group: write -u {name}; the group is that of the user in the sandbox"
+        )),
+        _ => Err("expected the name or the number of a user; the group is that of the user".to_owned()),
     }
-    Ok(text.to_owned())
+}
+
+/// Parses how long a detached command waits for a reader.
+fn reader_wait(text: &str) -> Result<Duration, String> {
+    let wait = time(text)?;
+    if wait > DETACHED_MAX { Err("expected a time up to 24h".to_owned()) } else { Ok(wait) }
 }
 
 /// `--rm`, which users of Docker type: it is always so.
@@ -235,6 +247,29 @@ mod tests {
         // As with Docker, the terminal is left out.
         assert!(parse("exec -t --detach sb_1 bash").is_ok());
         for wrong in ["exec -t --buffered sb_1 bash", "exec -it sb_1", "run img"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_user_has_no_group() {
+        assert_eq!(exec("exec -u 1000 sb_1 id").user.as_deref(), Some("1000"));
+        for (line, part) in [
+            ("exec -u 1000:1000 sb_1 id", "write -u 1000;"),
+            ("run -u app:www img id", "write -u app;"),
+            ("exec -u :7 sb_1 id", "the name or the number of a user"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_a_detached_command_may_wait_for_a_reader() {
+        assert_eq!(exec("exec -d sb_1 make").reader_timeout, None);
+        let waiting = exec("exec -d --reader-timeout 2m sb_1 make");
+        assert_eq!(waiting.reader_timeout, Some(Duration::from_secs(120)));
+        for wrong in ["exec --reader-timeout 2m sb_1 make", "exec -d --reader-timeout 25h sb_1 make"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -10,7 +10,7 @@ use sandboxd_client::{Client, Detached, Sandbox};
 use serde_json::json;
 
 use super::command_line;
-use super::create::end_text;
+use super::create::{Pausable, end_text};
 use super::creation::{Creation, CreationOptions, create_sandbox, remove};
 use super::expose::publish;
 use super::variables::variables;
@@ -63,8 +63,8 @@ pub async fn start(client: &Client, format: OutputFormat, arguments: &RunArgumen
     let execution_id = execution.as_ref().map(Detached::id);
     let ids = json!({ "sandboxId": sandbox.id(), "name": name, "executionId": execution_id });
     let code = format.print_id(&ids, &shown)?;
-    if let Some(text) = created.known().filter(|_| format == OutputFormat::Plain).as_ref().and_then(end_text)
-    {
+    let view = created.known().filter(|_| format == OutputFormat::Plain);
+    if let Some(text) = view.and_then(|view| end_text(&view, Pausable::No)) {
         note(&text);
     }
     Ok(code)
@@ -72,7 +72,8 @@ pub async fn start(client: &Client, format: OutputFormat, arguments: &RunArgumen
 
 /// Copies the volumes, exposes the ports and starts the command. `None` without a command, which `-dit IMAGE` does not need.
 async fn start_in(sandbox: &Sandbox, arguments: &RunArguments) -> Result<Option<Detached>> {
-    try_join_all(arguments.volume.iter().map(|volume| CopiedVolume::copy_in(sandbox, volume))).await?;
+    let user = arguments.user.as_deref();
+    try_join_all(arguments.volume.iter().map(|volume| CopiedVolume::copy_in(sandbox, volume, user))).await?;
     publish(sandbox, &arguments.new).await?;
     if arguments.command.is_empty() {
         return Ok(None);

@@ -18,7 +18,8 @@ pub fn bash_command(words: &[String]) -> String {
     }
 }
 
-fn quoted(word: &str) -> String {
+/// A word for bash.
+pub fn quoted(word: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     // A word with `=` before a program would be an assignment.
     if !word.is_empty() && word.chars().all(harmless) && !word.contains('=') {

@@ -29,7 +29,7 @@ pub async fn cp(client: &Client, format: OutputFormat, arguments: &CpArguments) 
         let source = CopySource::find(from).await?;
         let (name, size) = source.name_and_size();
         let progress = if arguments.quiet { ProgressLine::none() } else { ProgressLine::new(&name, size) };
-        let copied = source.copy(to, &progress).await;
+        let copied = source.copy(to, arguments.chown.as_deref(), &progress).await;
         progress.done();
         copied
     };

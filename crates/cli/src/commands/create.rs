@@ -43,21 +43,30 @@ pub async fn create(client: &Client, format: OutputFormat, arguments: CreateArgu
     // For a person who has not set a time; scripts read standard error, too.
     let is_told =
         format == OutputFormat::Plain && arguments.timeout.is_none() && std::io::stderr().is_terminal();
-    if let Some(text) = sandbox.known().filter(|_| is_told).as_ref().and_then(end_text) {
+    if let Some(text) = sandbox.known().filter(|_| is_told).and_then(|view| end_text(&view, Pausable::Yes)) {
         output::note(&text);
     }
     Ok(code)
 }
 
+/// Whether the command that created a sandbox has an option that pauses it at its timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pausable {
+    Yes,
+    No,
+}
+
 /// When the sandbox will end, and what changes that. `None` if it is kept.
-pub fn end_text(view: &SandboxView) -> Option<String> {
+pub fn end_text(view: &SandboxView, pausable: Pausable) -> Option<String> {
     if view.on_timeout == OnTimeout::Pause {
         return None;
     }
     let (name, time) = (view.name.as_deref().unwrap_or(view.id.as_str()), time_text(view.timeout_ms));
-    Some(format!(
-        "sbx: the sandbox ends in {time}; 'sbx timeout 1h {name}' sets another time, and --pause-on-timeout of 'sbx create' keeps it paused"
-    ))
+    let kept = match pausable {
+        Pausable::Yes => ", and --pause-on-timeout of 'sbx create' keeps it paused",
+        Pausable::No => ", up to 24h",
+    };
+    Some(format!("sbx: the sandbox ends in {time}; 'sbx timeout 1h {name}' sets another time{kept}"))
 }
 
 #[cfg(test)]
@@ -74,9 +83,17 @@ mod tests {
 
     #[test]
     fn the_end_of_a_sandbox_is_told_unless_it_is_kept() {
-        let text = end_text(&view("terminate", Some("web"))).unwrap();
+        let end_text = |view| end_text(&view, Pausable::Yes);
+        let text = end_text(view("terminate", Some("web"))).unwrap();
         assert!(text.contains("ends in 5m") && text.contains("'sbx timeout 1h web'"), "{text}");
-        assert!(end_text(&view("terminate", None)).unwrap().contains("1h sb_abcdefgh"));
-        assert_eq!(end_text(&view("pause", None)), None);
+        assert!(text.contains("--pause-on-timeout"), "{text}");
+        assert!(end_text(view("terminate", None)).unwrap().contains("1h sb_abcdefgh"));
+        assert_eq!(end_text(view("pause", None)), None);
+    }
+
+    #[test]
+    fn an_option_that_the_command_does_not_have_is_not_advised() {
+        let text = super::end_text(&view("terminate", Some("web")), Pausable::No).unwrap();
+        assert!(text.contains("up to 24h") && !text.contains("--pause"), "{text}");
     }
 }

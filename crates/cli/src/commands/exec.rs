@@ -1,6 +1,7 @@
 //! `sbx exec`: runs a command in an existing sandbox.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use base::SetSome;
@@ -45,6 +46,8 @@ pub async fn exec(client: &Client, format: OutputFormat, mut arguments: ExecArgu
     };
     running.check()?;
     if arguments.detach {
+        // As with 'run --detach': nobody may ever read the output, and a command that waits for a reader looks like one that hangs.
+        let execute = execute.reader_timeout(arguments.reader_timeout.unwrap_or(Duration::ZERO));
         let (execute, streamed) = with_input(execute, running, input);
         let started = execute.detached().await?;
         if let Some(streamed) = streamed {

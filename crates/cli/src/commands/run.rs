@@ -111,7 +111,9 @@ async fn run_in(
     input: Input,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
-    let copies = try_join_all(arguments.volume.iter().map(|volume| CopiedVolume::copy_in(sandbox, volume)));
+    let user = arguments.user.as_deref();
+    let copies = arguments.volume.iter().map(|volume| CopiedVolume::copy_in(sandbox, volume, user));
+    let copies = try_join_all(copies);
     let volumes = tokio::select! {
         copied = copies => copied?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),

@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use base::SetSome;
 use futures_util::{StreamExt, TryStreamExt};
-use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files, SandboxId, SandboxName, Write};
+use sandboxd_client::{
+    Client, Code, FileBody, FileEntry, FileStream, Files, Sandbox, SandboxId, SandboxName, Write,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::named_sandbox::find_sandbox;
+use super::owner::NewOwner;
 use crate::failure::NoDirectory;
 use crate::progress::ProgressLine;
 
@@ -21,11 +24,13 @@ use crate::progress::ProgressLine;
 const ARCHIVE_HEAD: u64 = 512;
 /// Where such a header says what it is.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
+/// All bits of a mode that a file may have in a sandbox. Files that come from one have only those of permissions.
+pub const MODE_BITS: u32 = 0o7777;
 
 /// A source or destination.
 pub enum Location {
     Here(PathBuf),
-    Inside(Files, PathBuf),
+    Inside(Sandbox, PathBuf),
     /// Standard input or output.
     Stream,
 }
@@ -37,7 +42,11 @@ impl Location {
             Word::Stream => Self::Stream,
             Word::Here => Self::Here(word.into()),
             Word::Inside(sandbox, path) => {
-                Self::Inside(find_sandbox(client, sandbox).await?.files(), path.into())
+                ensure!(
+                    !begins_at_home(path),
+                    "'~' is not replaced in a path of a sandbox: write '{sandbox}:/root/…', or '{sandbox}:./~' for a file of this name"
+                );
+                Self::Inside(find_sandbox(client, sandbox).await?, path.into())
             }
         })
     }
@@ -68,6 +77,11 @@ impl<'a> Word<'a> {
         let path = &bytes[colon + 1..];
         Self::Inside(sandbox, OsStr::from_bytes(if path.is_empty() { b"." } else { path }))
     }
+}
+
+/// Whether a shell would replace the beginning of the path by a home directory.
+fn begins_at_home(path: &OsStr) -> bool {
+    path == "~" || path.as_bytes().starts_with(b"~/")
 }
 
 /// What was copied.
@@ -115,16 +129,17 @@ impl CopySource {
                     return Ok(Self::Directory { name, content: CopyContent::Here(path) });
                 }
                 let size = found.is_file().then_some(found.len());
-                let (name, mode) = (name(&path), Some(found.permissions().mode() & 0o777));
+                let (name, mode) = (name(&path), Some(found.permissions().mode() & MODE_BITS));
                 Ok(Self::File { name, size, mode, content: CopyContent::Here(path) })
             }
-            Location::Inside(files, path) => {
+            Location::Inside(sandbox, path) => {
+                let files = sandbox.files();
                 let found = files.stat_target(&path).await?;
                 let name = name(&path);
                 if found.is_directory {
                     return Ok(Self::Directory { name, content: CopyContent::Inside(files, path) });
                 }
-                let mode = u32::from_str_radix(&found.mode, 8).ok().map(|mode| mode & 0o777);
+                let mode = u32::from_str_radix(&found.mode, 8).ok().map(|mode| mode & MODE_BITS);
                 let size = Some(found.size_bytes);
                 Ok(Self::File {
                     name,
@@ -145,29 +160,26 @@ impl CopySource {
         (name.as_ref().map_or(unnamed.into(), |name| name.to_string_lossy()), size)
     }
 
-    /// Copies to the destination.
-    pub async fn copy(self, to: Location, progress: &ProgressLine) -> Result<Copied> {
-        match (self, to) {
-            (Self::File { content: CopyContent::Stdin, .. }, Location::Inside(files, path)) => {
-                copy_stdin(&files, &path, progress).await
+    /// Copies to the destination. `owner`: who gets the copy in a sandbox, if not root.
+    pub async fn copy(self, to: Location, owner: Option<&str>, progress: &ProgressLine) -> Result<Copied> {
+        let (path, source) = match (to, self) {
+            (Location::Inside(sandbox, path), source) => {
+                let owner = owner.map(|owner| NewOwner::new(&sandbox, owner));
+                return source.copy_inside(&sandbox.files(), path, owner.as_ref(), progress).await;
             }
-            (Self::File { name, mode, content, .. }, Location::Inside(files, path)) => {
-                let path = inside(&files, path, name.as_deref()).await?;
-                let mut write = files.write(&path, content.body(progress).await?);
-                write = write.set_some(mode, Write::mode);
-                let written = write.await.map_err(|error| NoDirectory::explain(error, &path))?;
-                Ok(Copied { files: 1, bytes: written.size_bytes })
+            (_, _) if owner.is_some() => {
+                bail!("--chown gives copies in a sandbox to a user of it; this copy is not in one")
             }
-            (Self::Directory { name, content }, Location::Inside(files, path)) => {
-                let path = inside(&files, path, name.as_deref()).await?;
-                let archive = content.archive(progress).await?;
-                let unpacked = files.unpack(&path, archive).await?;
-                Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
+            (Location::Stream, source) => return source.print(progress).await,
+            (Location::Here(path), source) => (path, source),
+        };
+        match source {
+            Self::File { name, content, .. } => {
+                let path = here(path, name.as_deref());
+                check_directory(&path)?;
+                content.into_file(&path, progress).await
             }
-            (Self::File { name, content, .. }, Location::Here(path)) => {
-                content.into_file(&here(path, name.as_deref()), progress).await
-            }
-            (Self::Directory { name, content }, Location::Here(path)) => {
+            Self::Directory { name, content } => {
                 let path = here(path, name.as_deref());
                 ensure!(!path.exists() || path.is_dir(), "{} is not a directory", path.display());
                 let CopyContent::Inside(files, from) = content else { return no_sandbox_path() };
@@ -175,17 +187,62 @@ impl CopySource {
                 let unpacked = stream.unpack_to(path).await?;
                 Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
             }
-            (Self::File { content: CopyContent::FileInside(files, from, _), .. }, Location::Stream) => {
+        }
+    }
+
+    /// Copies into a sandbox.
+    async fn copy_inside(
+        self,
+        files: &Files,
+        path: PathBuf,
+        owner: Option<&NewOwner>,
+        progress: &ProgressLine,
+    ) -> Result<Copied> {
+        let (placed, copied) = match self {
+            Self::File { content: CopyContent::Stdin, .. } => {
+                let copied = copy_stdin(files, &path, owner.is_some(), progress).await?;
+                (vec![path], copied)
+            }
+            Self::File { name, mode, content, .. } => {
+                let path = inside(files, path, name.as_deref()).await?;
+                let mut write = files.write(&path, content.body(progress).await?);
+                write = write.set_some(mode, Write::mode);
+                let written = write.await.map_err(|error| NoDirectory::explain(error, &path))?;
+                (vec![path], Copied { files: 1, bytes: written.size_bytes })
+            }
+            Self::Directory { name, content } => {
+                let path = inside(files, path, name.as_deref()).await?;
+                let placed = match (owner, name) {
+                    // What was in the directory before keeps its owner.
+                    (Some(_), None) if files.exists(&path).await? => {
+                        content.names().await?.into_iter().map(|name| path.join(name)).collect()
+                    }
+                    _ => vec![path.clone()],
+                };
+                let unpacked = files.unpack(&path, content.archive(progress).await?).await?;
+                (placed, Copied { files: unpacked.files, bytes: unpacked.bytes })
+            }
+        };
+        if let Some(owner) = owner {
+            owner.own(&placed).await?;
+        }
+        Ok(copied)
+    }
+
+    /// Copies to standard output.
+    async fn print(self, progress: &ProgressLine) -> Result<Copied> {
+        match self {
+            Self::File { content: CopyContent::FileInside(files, from, _), .. } => {
                 print(files.read(from).stream().await?.on_progress(progress.callback())).await
             }
-            (Self::Directory { name, content: CopyContent::Inside(files, from) }, Location::Stream) => {
+            Self::Directory { name, content: CopyContent::Inside(files, from) } => {
                 let archive = files.pack(&from).stream().await?.on_progress(progress.callback());
                 match name {
                     Some(name) => print(archive.below(name, &files.stat_target(&from).await?)).await,
                     None => print(archive).await,
                 }
             }
-            (_, Location::Stream) => no_sandbox_path(),
+            _ => no_sandbox_path(),
         }
     }
 }
@@ -219,6 +276,18 @@ impl CopyContent {
         Ok(body.on_progress(progress.callback()))
     }
 
+    /// The names in a directory.
+    async fn names(&self) -> Result<Vec<OsString>> {
+        match self {
+            Self::Here(path) => local_names(path),
+            Self::Inside(files, path) | Self::FileInside(files, path, _) => {
+                let entries: Vec<FileEntry> = files.list(path).stream().try_collect().await?;
+                Ok(entries.into_iter().map(|entry| entry.name.into()).collect())
+            }
+            Self::Stdin => Ok(Vec::new()),
+        }
+    }
+
     async fn into_file(self, path: &Path, progress: &ProgressLine) -> Result<Copied> {
         let Self::FileInside(files, from, found) = self else { return no_sandbox_path() };
         let stream = files.read(from).stream().await?.on_progress(progress.callback());
@@ -228,13 +297,17 @@ impl CopyContent {
 }
 
 /// Unpacks standard input into a directory, if one exists or a slash says that one is meant, and writes it to a file otherwise.
-async fn copy_stdin(files: &Files, path: &Path, progress: &ProgressLine) -> Result<Copied> {
+async fn copy_stdin(files: &Files, path: &Path, is_given: bool, progress: &ProgressLine) -> Result<Copied> {
     let found = match files.stat_target(path).await {
         Ok(found) => Some(found.is_directory),
         Err(error) if error.code() == Code::FileNotFound => None,
         Err(error) => return Err(error.into()),
     };
     if found.unwrap_or(ends_with_slash(path)) {
+        ensure!(
+            !is_given,
+            "--chown is for files and directories, and this is an archive; 'sbx exec SANDBOX chown -R USER PATH' changes owners later"
+        );
         let unpacked = files.unpack(path, CopyContent::Stdin.archive(progress).await?).await?;
         return Ok(Copied { files: unpacked.files, bytes: unpacked.bytes });
     }
@@ -309,6 +382,22 @@ async fn inside(files: &Files, path: PathBuf, name: Option<&OsStr>) -> Result<Pa
     })
 }
 
+/// The names in a directory of this machine.
+pub fn local_names(path: &Path) -> Result<Vec<OsString>> {
+    let named = || path.display().to_string();
+    let entries = std::fs::read_dir(path).with_context(named)?;
+    entries.map(|entry| Ok(entry.with_context(named)?.file_name())).collect()
+}
+
+/// Fails if the directory of a local path does not exist, before anything is read.
+fn check_directory(path: &Path) -> Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    if let Some(dir) = dir.filter(|dir| !dir.exists()) {
+        bail!("{}: the directory {} does not exist here", path.display(), dir.display());
+    }
+    Ok(())
+}
+
 fn here(path: PathBuf, name: Option<&OsStr>) -> PathBuf {
     match name {
         Some(name) if path.is_dir() || ends_with_slash(&path) => path.join(name),
@@ -325,6 +414,27 @@ mod tests {
         let names = ["a", "/a/b", "a/", "/", ".", "a/.", "..", "a/.b"].map(|path| name(Path::new(path)));
         let expected = [Some("a"), Some("b"), Some("a"), None, None, None, None, Some(".b")];
         assert_eq!(names, expected.map(|name| name.map(OsString::from)));
+    }
+
+    #[test]
+    fn a_missing_local_directory_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("none/x");
+        let error = check_directory(&path).unwrap_err().to_string();
+        assert!(error.ends_with("/none does not exist here") && error.contains("/none/x: "), "{error}");
+        for path in [dir.path().join("x"), "x".into(), "/".into()] {
+            assert!(check_directory(&path).is_ok(), "{path:?}");
+        }
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        assert_eq!(local_names(dir.path()).unwrap(), ["a"]);
+        assert!(local_names(&path).is_err());
+    }
+
+    #[test]
+    fn a_home_directory_is_not_meant_by_a_file_name() {
+        let begins = |path: &str| begins_at_home(path.as_ref());
+        assert!(begins("~") && begins("~/") && begins("~/a"));
+        assert!(!begins("~a") && !begins("./~/a") && !begins("/~"));
     }
 
     #[test]

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use sandboxd_client::{FileBody, Sandbox, UploadRecord};
 
-use crate::cli::{Volume, VolumeChanges};
+use super::owner::NewOwner;
+use super::transfer::{MODE_BITS, local_names};
+use crate::cli::{Volume, VolumeChanges, owner};
 use crate::output::note;
 use crate::progress::ProgressLine;
 use crate::table::printable;
@@ -23,15 +25,19 @@ const SHOWN_NAMES: usize = 5;
 /// The most characters of a name in a message.
 const SHOWN_CHARACTERS: usize = 100;
 
-/// Fails if a volume does not exist here, before anything is created.
+/// Fails if a volume does not exist here, or looks like a named volume of Docker, before anything is created.
 pub fn check_volumes(volumes: &[Volume]) -> Result<()> {
-    for Volume { local, .. } in volumes {
+    for Volume { local, inside, .. } in volumes {
+        let name = local.display();
         match std::fs::metadata(local) {
+            Ok(found) if found.is_dir() && is_bare_name(local) => bail!(
+                "-v {name}:{} would be a named volume in Docker, and there are no named volumes: write -v ./{name}:{} to copy the directory \
+                 {name} of this machine; 'sbx snapshot create' keeps the disk of a sandbox for later ones",
+                inside.display(),
+                inside.display()
+            ),
             Ok(_) => {}
-            Err(error)
-                if error.kind() == ErrorKind::NotFound && !local.as_os_str().as_bytes().contains(&b'/') =>
-            {
-                let name = local.display();
+            Err(error) if error.kind() == ErrorKind::NotFound && is_bare_name(local) => {
                 bail!(
                     "there is no file or directory {name} here, and no named volumes: -v copies ./{name} if it exists, and 'sbx snapshot create' \
                      stores the disk of a sandbox"
@@ -41,6 +47,12 @@ pub fn check_volumes(volumes: &[Volume]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether Docker would take this for the name of a volume.
+fn is_bare_name(local: &Path) -> bool {
+    let name = local.as_os_str().as_bytes();
+    !name.contains(&b'/') && !matches!(name, b"." | b"..")
 }
 
 /// A volume that is in the sandbox.
@@ -61,8 +73,8 @@ enum LocalKind {
 }
 
 impl<'a> CopiedVolume<'a> {
-    /// Copies a volume into the sandbox. Missing directories above it are created.
-    pub async fn copy_in(sandbox: &Sandbox, volume: &'a Volume) -> Result<Self> {
+    /// Copies a volume into the sandbox, and gives it to the user. Missing directories above it are created.
+    pub async fn copy_in(sandbox: &Sandbox, volume: &'a Volume, user: Option<&str>) -> Result<Self> {
         let path = &volume.local;
         let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
         let local = if found.is_dir() {
@@ -90,11 +102,14 @@ impl<'a> CopiedVolume<'a> {
         let copied = if local == LocalKind::Directory {
             files.unpack(&volume.inside, body).await.map(drop)
         } else {
-            let mode = found.permissions().mode() & 0o777;
+            let mode = found.permissions().mode() & MODE_BITS;
             files.write(&volume.inside, body).mode(mode).parents().await.map(drop)
         };
         progress.done();
         copied?;
+        if let Some(user) = user {
+            give(sandbox, volume, local, user).await?;
+        }
         Ok(Self { volume, local, record, sent_bytes: sent.load(Ordering::Relaxed) })
     }
 
@@ -159,6 +174,19 @@ impl<'a> CopiedVolume<'a> {
         copied?;
         Ok(())
     }
+}
+
+/// Gives a volume to the user of the command, who could not change it otherwise. Other files of a directory that the image has keep their owner.
+async fn give(sandbox: &Sandbox, volume: &Volume, local: LocalKind, user: &str) -> Result<()> {
+    let owner = NewOwner::new(sandbox, &owner(user).map_err(Error::msg)?);
+    if local != LocalKind::Directory {
+        return owner.own(&[volume.inside.clone()]).await;
+    }
+    let names = local_names(&volume.local)?;
+    if volume.inside.parent().is_some() {
+        owner.own_directory(&volume.inside).await?;
+    }
+    owner.own(&names.into_iter().map(|name| volume.inside.join(name)).collect::<Vec<_>>()).await
 }
 
 fn progress_of(volume: &Volume, size: Option<u64>) -> ProgressLine {
@@ -226,5 +254,11 @@ mod tests {
         assert!(error("no-such-volume").contains("no named volumes"));
         assert!(error("/no/such/path").starts_with("/no/such/path: "));
         assert!(check_volumes(&[volume(".")]).is_ok());
+        // The directory of the crate, in which its tests run.
+        let refused = error("src");
+        assert!(refused.contains("no named volumes") && refused.contains("-v ./src:/w"), "{refused}");
+        for local in ["./src", "src/", "..", "Cargo.toml"] {
+            assert!(check_volumes(&[volume(local)]).is_ok(), "{local}");
+        }
     }
 }
