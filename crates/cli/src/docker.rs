@@ -22,7 +22,9 @@ const HOST_NAME: &str = "--hostname has no counterpart, as the host name is made
 const NO_COUNTERPART: &str = "leave it out: sbx has no counterpart";
 const ISOLATED: &str = "leave it out: nothing of the host or of other sandboxes is shared";
 const ADDRESSES: &str = "leave it out: the service chooses the addresses of a sandbox";
-const UNCONNECTED: &str = "sandboxes are not connected to each other: 'sbx expose SANDBOX PORT' gives a port a URL that others can request";
+const UNCONNECTED: &str = "not possible: sandboxes are not connected to each other, and do not reach each other's exposed ports; run both programs in one \
+    sandbox, where they reach each other at localhost: 'sbx exec -d SANDBOX COMMAND' starts each";
+const KEPT: &str = "'sbx run' has no such option: 'sbx create' has, and 'sbx exec -d SANDBOX COMMAND' starts a command in its sandbox";
 const MEMORY: &str = "leave it out: --memory sets the memory, and nothing is swapped";
 const NO_COMMAND: &str = "'sbx create' starts no command: 'sbx run -d IMAGE COMMAND' does, and 'sbx exec SANDBOX COMMAND' runs one later";
 const TABLES: &str = "--json prints everything, which 'jq' can select from";
@@ -31,8 +33,15 @@ const TABLES: &str = "--json prints everything, which 'jq' can select from";
 const COMMANDS: &[(Names, &str)] = &[
     (&["stop"], "'sbx pause SANDBOX' freezes a sandbox and keeps it, 'sbx rm SANDBOX' terminates it"),
     (&["start", "unpause"], "'sbx resume SANDBOX' resumes a paused sandbox; so does the next command"),
-    (&["restart"], "'sbx pause SANDBOX' and 'sbx resume --cold SANDBOX' end the processes and keep the disk"),
-    (&["stats"], "'sbx top SANDBOX' shows the usage of the processes, 'sbx usage' that of the account"),
+    (
+        &["restart"],
+        "'sbx pause SANDBOX' and 'sbx resume --cold SANDBOX' end all processes and keep the disk, and start nothing again: 'sbx exec -d SANDBOX \
+         COMMAND' does, and the start command of a template ('sbx build --start') starts with each new sandbox",
+    ),
+    (
+        &["stats"],
+        "'sbx top SANDBOX' shows the usage of the processes in one sandbox, 'sbx usage' what the account has been allocated",
+    ),
     (
         &["commit"],
         "'sbx snapshot create --name NAME SANDBOX' stores the disk, and 'sbx run NAME COMMAND' starts from it",
@@ -43,10 +52,7 @@ const COMMANDS: &[(Names, &str)] = &[
     ),
     (&["wait"], "'sbx logs -f SANDBOX EXECUTION' waits for a detached command and exits with its code"),
     (&["port"], "'sbx ports SANDBOX' lists exposed ports, 'sbx expose SANDBOX PORT' exposes one"),
-    (
-        &["compose"],
-        "'sbx create' starts each sandbox, and 'sbx expose' gives its ports URLs; sandboxes share no network",
-    ),
+    (&["compose"], UNCONNECTED),
     (&["history"], "'sbx template logs TEMPLATE' shows how a template was built"),
     (&["diff"], "'sbx exec SANDBOX find / -xdev -mmin -60' lists the files that changed in the last hour"),
     (
@@ -172,7 +178,6 @@ const OPTIONS: &[(Names, Names, &str)] = &[
             "--cpuset-cpus",
             "--cpuset-mems",
             "--blkio-weight",
-            "--storage-opt",
             "--annotation",
             "--label-file",
             "--volume-driver",
@@ -181,6 +186,8 @@ const OPTIONS: &[(Names, Names, &str)] = &[
         ],
         NO_COUNTERPART,
     ),
+    (&["run", "create"], &["--storage-opt"], "--disk 10g sets the size of the disk"),
+    (&["run"], &["--pause-on-timeout", "--idle", "--no-auto-resume"], KEPT),
     (&["run", "create"], &["--mount", "--volumes-from"], COPIES),
     (&["run", "create"], &["--tmpfs"], "leave it out: all files end with their sandbox"),
     (
@@ -242,7 +249,11 @@ const OPTIONS: &[(Names, Names, &str)] = &[
         &["--detach-keys"],
         "leave it out: no keys leave a terminal; 'sbx exec -d' starts a command that goes on without one",
     ),
-    (&["build"], &["--target"], "the last stage of the Dockerfile is built"),
+    (
+        &["build"],
+        &["--target"],
+        "the last stage of the Dockerfile is built: -f FILE names a Dockerfile that ends with the other stage",
+    ),
     (
         &["build"],
         &["--rm", "--progress", "--load", "--push"],
@@ -261,8 +272,11 @@ const OPTIONS: &[(Names, Names, &str)] = &[
     (&["images"], &["-q", "--quiet", "-f", "--filter"], TABLES),
     (&["rm"], &["-v", "--volumes"], "leave it out: the disk ends with its sandbox"),
     (&["cp"], &["-L", "--follow-link"], "leave it out: a link that is given as FROM is followed"),
-    (&["cp"], &["--chown"], "'sbx exec SANDBOX chown USER PATH' changes the owner in the sandbox"),
-    (&["cp"], &["-r", "-R", "-a", "--archive"], "leave it out: directories are copied with all they contain"),
+    (
+        &["cp"],
+        &["-r", "-R", "-a", "--archive"],
+        "leave it out: directories are copied with all they contain; the copy belongs to root, or to the user of --chown",
+    ),
 ];
 
 /// Arguments that a command of Docker can do without.
@@ -283,13 +297,44 @@ const EXTRA: &[(&str, &str, &str)] = &[
     ("create", "", NO_COMMAND),
 ];
 
-/// Values that Docker accepts: the command, a part of the argument, and the hint.
-const VALUES: &[(Names, &str, &str)] = &[
-    (&["expose"], "<PORT>", "only the port in the sandbox: it gets a URL instead of a port of the host"),
-    (&["run", "create"], "--metadata", "-m adds a tag; --memory 4g sets the memory"),
-    (&["run", "create"], "--network", NETWORKS),
-    (&["timeout"], "<TIME>", "the time comes first: 'sbx timeout 1h SANDBOX'"),
+/// Values that Docker accepts: the command, a part of the argument, whether the value is meant, and the hint.
+const VALUES: &[(Names, &str, fn(&str) -> bool, &str)] = &[
+    (
+        &["expose"],
+        "<PORT>",
+        |value| value.contains(':'),
+        "only the port in the sandbox: it gets a URL instead of a port of the host",
+    ),
+    (
+        &["expose"],
+        "<PORT>",
+        |value| begins_with_digit(value) && value.contains('-'),
+        "write each port of a range: 'sbx expose SANDBOX 8000 8001'",
+    ),
+    (
+        &["expose"],
+        "<PORT>",
+        |value| begins_with_digit(value) && value.contains('/'),
+        "write the port alone: only HTTP passes through its URL",
+    ),
+    (
+        &["expose"],
+        "<PORT>",
+        |value| !begins_with_digit(value),
+        "the sandbox comes first: 'sbx expose SANDBOX PORT'",
+    ),
+    (&["run", "create"], "--metadata", any, "-m adds a tag; --memory 4g sets the memory"),
+    (&["run", "create"], "--network", any, NETWORKS),
+    (&["timeout"], "<TIME>", any, "the time comes first: 'sbx timeout 1h SANDBOX'"),
 ];
+
+fn any(_: &str) -> bool {
+    true
+}
+
+fn begins_with_digit(value: &str) -> bool {
+    value.starts_with(|first: char| first.is_ascii_digit())
+}
 
 /// Adds the hint for a user of Docker, if there is one. `words`: the command line without the name of the program.
 pub fn explain(error: &mut clap::Error, words: &[String]) {
@@ -362,8 +407,13 @@ fn hint(error: &clap::Error, words: &[String]) -> Option<&'static str> {
         }
         (ErrorKind::ValueValidation, _, Some(ContextValue::String(argument))) => {
             let command = command(words)?;
-            let row =
-                VALUES.iter().find(|(commands, part, _)| has(commands, &command) && argument.contains(*part));
+            let value = match error.get(ContextKind::InvalidValue) {
+                Some(ContextValue::String(value)) => value.as_str(),
+                _ => "",
+            };
+            let row = VALUES.iter().find(|(commands, part, is_meant, _)| {
+                has(commands, &command) && argument.contains(*part) && is_meant(value)
+            });
             row.map(|(.., hint)| *hint)
         }
         _ => None,
@@ -433,15 +483,23 @@ mod tests {
             ("run --hostname web img ls", "--name"),
             ("run --memory-swap 1g img ls", "--memory"),
             ("run --stop-timeout 3 img ls", "'sbx kill --signal TERM'"),
-            ("run --network-alias db img ls", "'sbx expose SANDBOX PORT'"),
+            ("run --network-alias db img ls", "both programs in one sandbox"),
             ("run --link db img ls", "not connected"),
+            ("restart web", "start nothing again"),
+            ("run --storage-opt size=10G img ls", "--disk 10g"),
+            ("run -d --pause-on-timeout img ls", "'sbx create' has"),
+            ("run -d --idle 0 img ls", "'sbx create' has"),
+            ("build --target base -t x .", "-f FILE"),
+            ("expose 8080 my-app", "the sandbox comes first"),
+            ("expose web 6379/tcp", "only HTTP"),
+            ("expose web 8000-8002", "each port of a range"),
             ("run --shm-size 1g img ls", "--memory"),
             ("run --pid host img ls", "nothing of the host"),
             ("run --mac-address 02:00:00:00:00:01 img ls", "addresses"),
             ("run --pids-limit 9 img ls", "no counterpart"),
             ("run -q img ls", "no counterpart"),
             ("cp -L web:a .", "followed"),
-            ("cp --chown 1:1 a web:", "chown"),
+            ("cp -a . web:", "--chown"),
             ("search ubuntu", "'sbx images'"),
             ("logout", "'sbx login'"),
             ("context use work", "--profile"),
@@ -454,7 +512,7 @@ mod tests {
             ("expose web 8080:80", "URL"),
             ("timeout web 1h", "'sbx timeout 1h SANDBOX'"),
             ("snapshot create web mine", "--name NAME"),
-            ("compose up", "'sbx create'"),
+            ("compose up", "both programs in one sandbox"),
             ("history img", "'sbx template logs"),
             ("diff web", "'sbx exec"),
             ("run --ulimit nofile=9 img ls", "ulimit -n"),

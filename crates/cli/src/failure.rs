@@ -122,7 +122,7 @@ fn hint(error: &Error, certificate: Option<String>) -> Option<String> {
                  and 'sbx timeout 24h SANDBOX' changes the timeout of a live sandbox"
             }
             (Some("terminated"), _) => "'sbx ls --all' lists terminated sandboxes, too",
-            _ => "'sbx ls' lists sandboxes",
+            _ => "'sbx ls' lists sandboxes; an id is written as a whole, with sb_ before it",
         },
         Code::ExecutionNotFound => "'sbx logs --list SANDBOX' lists executions",
         Code::SnapshotNotFound => "'sbx snapshot ls' lists snapshots",
@@ -145,7 +145,8 @@ fn hint(error: &Error, certificate: Option<String>) -> Option<String> {
 fn argument_hint(argument: &str) -> Option<&'static str> {
     match argument {
         "sandboxId" => Some(
-            "a sandbox id is sb_ followed by letters and digits, and a name is what --name gave; 'sbx ls' lists both",
+            "write the whole id, sb_ followed by letters and digits, because its beginning is not enough; or the name that --name gave; 'sbx ls' \
+             lists both",
         ),
         "executionId" => Some(
             "an execution id is ex_ followed by letters and digits; 'sbx logs --list SANDBOX' lists executions",
@@ -226,7 +227,8 @@ mod tests {
     fn arguments_that_are_no_ids_have_hints() {
         let client = Client::builder().url("http://127.0.0.1:9").key("any").build().unwrap();
         let error = client.sandbox("x").unwrap_err();
-        assert!(hint(&error, None).unwrap().contains("'sbx ls'"));
+        let text = hint(&error, None).unwrap();
+        assert!(text.contains("'sbx ls'") && text.contains("whole id"), "{text}");
         assert_eq!(argument_hint("other"), None);
     }
 }

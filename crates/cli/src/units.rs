@@ -25,9 +25,12 @@ pub fn megabytes(text: &str) -> Result<u32, String> {
     u32::try_from(mb).map_err(|_| invalid())
 }
 
-/// Parses a number of vCPUs. The service says which ones it allows.
+/// Parses a number of vCPUs, which may be written as `2.0`. The service says which ones it allows.
 pub fn vcpus(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| INVALID_VCPUS.to_owned())
+    let is_zero = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte == b'0');
+    let whole =
+        text.split_once('.').filter(|(_, fraction)| is_zero(fraction)).map_or(text, |(whole, _)| whole);
+    whole.parse().map_err(|_| INVALID_VCPUS.to_owned())
 }
 
 /// Parses a time: `500ms`, `30s`, `90m`, `1h30m`, `1.5h`, `2d`, or seconds without a unit.
@@ -133,8 +136,8 @@ mod tests {
 
     #[test]
     fn vcpus_are_whole_numbers() {
-        assert_eq!(vcpus("4"), Ok(4));
-        for text in ["1.5", "", "-1", "two"] {
+        assert_eq!([vcpus("4"), vcpus("2.0"), vcpus("2.00")], [Ok(4), Ok(2), Ok(2)]);
+        for text in ["1.5", "2.", ".0", "2.0.0", "", "-1", "two"] {
             let error = vcpus(text).unwrap_err();
             assert!(error.contains("2, 4 or 8") && error.contains("operator"), "{text}: {error}");
         }

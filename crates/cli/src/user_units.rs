@@ -11,6 +11,16 @@ enum Unit {
     None,
 }
 
+/// What messages of the library advise to programs only.
+const FOR_PROGRAMS: &str = " or ClientBuilder::key";
+
+/// Fields whose least value the operator may lower, with the key for it.
+const MINIMA: [(&str, &str); 3] = [
+    ("resources.memoryMb", "resources.minimum.memory_mb"),
+    ("resources.diskMb", "resources.minimum.disk_mb"),
+    ("resources.cpu", "resources.minimum.cpu"),
+];
+
 /// Fields of requests with the options that set them.
 const FIELDS: [(&str, &str, Unit); 7] = [
     ("resources.memoryMb", "--memory", Unit::Megabytes),
@@ -21,9 +31,6 @@ const FIELDS: [(&str, &str, Unit); 7] = [
     ("start.readyTimeoutMs", "--ready-timeout", Unit::Milliseconds),
     ("workdir", "--workdir", Unit::None),
 ];
-
-/// What messages of the library advise to programs only.
-const FOR_PROGRAMS: &str = " or ClientBuilder::key";
 
 /// The message with times and sizes in the units that options of sbx take.
 pub fn in_user_units(message: &str) -> String {
@@ -45,7 +52,16 @@ fn refusal(message: &str) -> Option<String> {
             text.split(' ').map(|word| word.parse().map_or_else(|_| word.to_owned(), |n| unit.text(n)));
         words.collect::<Vec<_>>().join(" ")
     };
-    Some(format!("{option} is {}; allowed: {}", words(got), words(allowed)))
+    let minimum = MINIMA.iter().find(|(name, _)| *name == field && is_below(got, allowed));
+    let lower =
+        minimum.map_or_else(String::new, |(_, key)| format!("; the operator can allow less with {key}"));
+    Some(format!("{option} is {}; allowed: {}{lower}", words(got), words(allowed)))
+}
+
+/// Whether a value is below the first allowed one.
+fn is_below(got: &str, allowed: &str) -> bool {
+    let digits = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok();
+    digits(got).zip(digits(allowed)).is_some_and(|(got, least)| got < least)
 }
 
 /// Replaces a number between two texts, together with them.
@@ -79,8 +95,19 @@ mod tests {
     #[test]
     fn refused_values_are_shown_as_they_are_typed() {
         for (message, shown) in [
-            ("resources.memoryMb is 1024; allowed: 2048 to 16384", "--memory is 1g; allowed: 2g to 16g"),
-            ("resources.diskMb is 1536; allowed: 5120 to 51200", "--disk is 1536m; allowed: 5g to 50g"),
+            (
+                "resources.memoryMb is 1024; allowed: 2048 to 16384",
+                "--memory is 1g; allowed: 2g to 16g; the operator can allow less with resources.minimum.memory_mb",
+            ),
+            (
+                "resources.diskMb is 1536; allowed: 5120 to 51200",
+                "--disk is 1536m; allowed: 5g to 50g; the operator can allow less with resources.minimum.disk_mb",
+            ),
+            (
+                "resources.cpu is 1; allowed: 2, 4 or 8",
+                "--cpu is 1; allowed: 2, 4 or 8; the operator can allow less with resources.minimum.cpu",
+            ),
+            ("resources.memoryMb is 32768; allowed: 2048 to 16384", "--memory is 32g; allowed: 2g to 16g"),
             ("timeoutMs is 90000000; allowed: 1 to 86400000", "--timeout is 25h; allowed: 1ms to 24h"),
             ("resources.cpu is 3; allowed: 2, 4 or 8", "--cpu is 3; allowed: 2, 4 or 8"),
             ("image is 'x'; allowed: 'y'", "image is 'x'; allowed: 'y'"),

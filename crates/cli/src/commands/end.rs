@@ -11,6 +11,12 @@ use crate::user_units::in_user_units;
 const EXIT_CODE_NOT_STARTED: u8 = 126;
 const NOT_STARTED: &str = "the command could not start";
 const BY_SIGNAL: u8 = 128;
+/// The names of the signals from 1 on.
+pub const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
 
 /// How a command ended, from any response of the service.
 #[derive(Debug, Clone, Copy, Default)]
@@ -60,13 +66,8 @@ pub fn code(end: CommandEnd<'_>) -> u8 {
 
 /// The number of a signal on Linux.
 fn number(signal: &str) -> u8 {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
-        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
-        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-    ];
     let name = signal.strip_prefix("SIG").unwrap_or(signal);
-    let at = NAMES.iter().position(|known| *known == name);
+    let at = SIGNALS.iter().position(|known| *known == name);
     at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0)
 }
 

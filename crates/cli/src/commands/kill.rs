@@ -6,6 +6,7 @@ use anyhow::Result;
 use sandboxd_client::{Client, Code};
 
 use super::batch::{BatchForm, ItemResult, for_each};
+use super::end::SIGNALS;
 use super::named_sandbox::find_sandbox;
 use crate::cli::KillArguments;
 use crate::output::OutputFormat;
@@ -33,9 +34,10 @@ pub async fn kill(client: &Client, format: OutputFormat, arguments: &KillArgumen
     .await
 }
 
-/// The name of a signal as the service knows it: `SIGTERM` for `term`.
+/// The name of a signal as the service knows it: `SIGTERM` for `term` or `15`.
 fn signal_name(text: &str) -> String {
-    let name = text.to_ascii_uppercase();
+    let named = text.parse::<usize>().ok().and_then(|number| SIGNALS.get(number.checked_sub(1)?));
+    let name = named.map_or_else(|| text.to_ascii_uppercase(), |name| (*name).to_owned());
     if name.starts_with("SIG") { name } else { format!("SIG{name}") }
 }
 
@@ -48,6 +50,11 @@ mod tests {
         assert_eq!(
             ["TERM", "int", "SIGHUP", "sigusr1"].map(signal_name),
             ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"]
+        );
+        // The service refuses numbers that are none.
+        assert_eq!(
+            ["15", "1", "9", "0", "99"].map(signal_name),
+            ["SIGTERM", "SIGHUP", "SIGKILL", "SIG0", "SIG99"]
         );
     }
 }

@@ -44,7 +44,7 @@ impl Location {
             Word::Inside(sandbox, path) => {
                 ensure!(
                     !begins_at_home(path),
-                    "'~' is not replaced in a path of a sandbox: write '{sandbox}:/root/…', or '{sandbox}:./~' for a file of this name"
+                    "'~' is not replaced in a path of a sandbox: sbx exec {sandbox} 'echo ~' prints the directory that it stands for; './~' is a file of this name"
                 );
                 Self::Inside(find_sandbox(client, sandbox).await?, path.into())
             }
