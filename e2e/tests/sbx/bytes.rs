@@ -154,7 +154,7 @@ async fn a_hundred_megabytes_of_random_bytes_are_printed_unchanged() {
         let output = user.run(&[words, &["--", "cat /tmp/random"]].concat());
         check_random(&output, &random, &words.join(" "));
     }
-    let execution = user.stdout(&["exec", "--detach", id, "--", "cat /tmp/random"]);
+    let execution = user.stdout(&["exec", "--detach", "--reader-timeout", "2m", id, "--", "cat /tmp/random"]);
     check_random(&user.run(&["logs", "-f", id, execution.trim()]), &random, "logs -f");
     // What is stored, in several responses.
     let command = format!("head -c {STORED_BYTES} /tmp/random");

@@ -78,7 +78,13 @@ async fn failed_copies_are_reported() {
     wrong(&["cp", "a", "b"], &["neither", "SANDBOX:PATH"]);
     wrong(&["cp", "/no/such/file", &format!("{id}:a")], &["/no/such/file"]);
     wrong(&["cp", &format!("{id}:missing"), "/tmp/never"], &["FILE_NOT_FOUND", "request req_", "missing"]);
-    wrong(&["cp", &format!("{id}:/etc/passwd"), "/no/such/dir/x"], &["/no/such/dir/x"]);
+    wrong(
+        &["cp", &format!("{id}:/etc/passwd"), "/no/such/dir/x"],
+        &["/no/such/dir/x", "the directory /no/such/dir does not exist here"],
+    );
+    wrong(&["cp", "/etc/passwd", &format!("{id}:~/")], &["'~' is not replaced", "echo ~"]);
+    wrong(&["cp", "--chown", "no-such-user", "/etc/passwd", &format!("{id}:p")], &["given to no-such-user"]);
+    wrong(&["cp", "--chown", "1", &format!("{id}:/etc/passwd"), "/tmp/never"], &["--chown"]);
     wrong(&["cp", "/etc/passwd", &format!("{id}:no/such/dir/x")], &["FILE_NOT_FOUND", "mkdir -p"]);
     let missing = user.run(&["cp", "/etc/passwd", &format!("{id}:no/such/dir/x")]);
     assert!(!text(&missing.stderr).contains("parents"), "{}", text(&missing.stderr));
@@ -210,6 +216,127 @@ async fn a_copied_file_keeps_mode_and_time() {
         std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
     }
     assert_eq!(read(&key), "secret\n");
+}
+
+/// Into a sandbox all bits are kept; what comes from one must not become a set-user-ID program of this machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mode_is_whole_in_a_sandbox_and_without_rights_of_others_here() {
+    let user = TestUser::new().await;
+    let (id, other) = (user.create(), user.create());
+    let local = tempfile::tempdir().unwrap();
+    let dir = local.path().join("modes");
+    std::fs::create_dir(&dir).unwrap();
+    for (name, mode) in [("user", 0o4755), ("group", 0o2755), ("sticky", 0o1755)] {
+        write(&dir.join(name), "x");
+        std::fs::set_permissions(dir.join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let modes = |id: &str, of: &str| user.stdout(&["exec", id, "--", &format!("stat -c %a {of}")]);
+    user.stdout(&["cp", dir.to_str().unwrap(), &format!("{id}:/tmp")]);
+    assert_eq!(modes(&id, "/tmp/modes/user /tmp/modes/group /tmp/modes/sticky"), "4755\n2755\n1755\n");
+    for name in ["user", "group", "sticky"] {
+        user.stdout(&["cp", dir.join(name).to_str().unwrap(), &format!("{id}:/srv/{name}")]);
+        user.stdout(&["cp", &format!("{id}:/srv/{name}"), &format!("{other}:/srv/{name}")]);
+    }
+    let all = "/srv/user /srv/group /srv/sticky";
+    assert_eq!(
+        (modes(&id, all), modes(&other, all)),
+        ("4755\n2755\n1755\n".into(), "4755\n2755\n1755\n".into())
+    );
+    let back = local.path().join("back");
+    user.stdout(&["cp", &format!("{id}:/tmp/modes"), back.to_str().unwrap()]);
+    for name in ["user", "group", "sticky"] {
+        assert_eq!(back.join(name).metadata().unwrap().mode() & 0o7777, 0o755, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_belongs_to_whom_it_is_given() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    let local = tempfile::tempdir().unwrap();
+    let dir = local.path().join("dir");
+    write(&dir.join("sub/file"), "x");
+    let (from, contents) = (dir.to_str().unwrap(), format!("{}/.", dir.display()));
+    let owners = |of: &str| user.stdout(&["exec", &id, "--", &format!("stat -c %u:%g {of}")]);
+    user.stdout(&["cp", from, &format!("{id}:/srv/root")]);
+    assert_eq!(owners("/srv/root/sub/file"), "0:0\n");
+    user.stdout(&["cp", "--chown", "1:2", from, &format!("{id}:/srv/given")]);
+    assert_eq!(owners("/srv/given /srv/given/sub/file"), "1:2\n1:2\n");
+    // Without a group it is that of the user, or has the same number.
+    user.stdout(&["cp", "--chown", "daemon", &format!("{from}/sub/file"), &format!("{id}:/srv/named")]);
+    user.stdout(&["cp", "--chown", "4242", &format!("{from}/sub/file"), &format!("{id}:/srv/numbered")]);
+    assert_eq!(owners("/srv/named /srv/numbered"), "1:1\n4242:4242\n");
+    // What was there before keeps its owner.
+    user.stdout(&["exec", &id, "--", "mkdir /srv/old; touch /srv/old/before"]);
+    user.stdout(&["cp", "--chown", "1:2", &contents, &format!("{id}:/srv/old")]);
+    assert_eq!(owners("/srv/old /srv/old/before /srv/old/sub /srv/old/sub/file"), "0:0\n0:0\n1:2\n1:2\n");
+    // Between sandboxes, too.
+    let other = user.create();
+    user.stdout(&["cp", "--chown", "1:2", &format!("{id}:/srv/old/."), &format!("{other}:/tmp")]);
+    assert_eq!(user.stdout(&["exec", &other, "--", "stat -c %u:%g /tmp/before /tmp"]), "1:2\n0:0\n");
+    let mut archive =
+        user.sbx().args(["cp", "--chown", "1", "-", &format!("{id}:/srv/new/")]).spawn().unwrap();
+    assert_eq!(archive.wait().unwrap().code(), Some(125), "the owner of an archive is not changed");
+}
+
+/// The user of the command could not change its files otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_belongs_to_the_user_of_the_command() {
+    let user = TestUser::new().await;
+    let local = tempfile::tempdir().unwrap();
+    write(&local.path().join("input"), "in");
+    write(&local.path().join("sub/file"), "in");
+    let (dir, image) = (local.path().display().to_string(), Service::image());
+    for name in ["nobody", "1000"] {
+        let volume = format!("{dir}:/app:rw");
+        let work =
+            "touch new && echo out > input && touch sub/more && stat -c %u . input sub/file | uniq | wc -l";
+        let run = user.run(&["run", "-u", name, "-v", &volume, "-w", "/app", image, "--", work]);
+        assert_eq!((code(&run), text(&run.stdout).as_str()), (0, "1\n"), "{name}: {}", text(&run.stderr));
+        assert_eq!(read(local.path().join("input")), "out\n");
+    }
+    // Files that the image has beside it keep their owner, and a file is given alone.
+    let file = format!("{dir}/input:/etc/input");
+    let run = user.stdout(&[
+        "run",
+        "-u",
+        "1000",
+        "-v",
+        &file,
+        image,
+        "--",
+        "stat -c %u /etc/input /etc /etc/passwd",
+    ]);
+    assert_eq!(run, "1000\n0\n0\n");
+    let started = user.stdout(&[
+        "run",
+        "-d",
+        "-u",
+        "1000",
+        "-v",
+        &format!("{dir}:/app"),
+        image,
+        "--",
+        "touch /app/started; sleep 600",
+    ]);
+    let found = user.stdout(&["exec", started.trim(), "sleep 1; stat -c %u /app/started"]);
+    assert_eq!(found, "1000\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_no_volume_even_if_it_is_a_directory() {
+    let user = TestUser::new().await;
+    std::fs::create_dir(user.home.path().join("data")).unwrap();
+    let run = |volume: &str| {
+        let mut command = user.sbx();
+        command.current_dir(user.home.path());
+        command.args(["run", "-v", volume, Service::image(), "--", "ls -d /data"]).output().unwrap()
+    };
+    let refused = run("data:/data");
+    let stderr = text(&refused.stderr);
+    assert!(code(&refused) == 125 && stderr.contains("no named volumes"), "{stderr}");
+    assert!(stderr.contains("-v ./data:/data"), "{stderr}");
+    assert_eq!(text(&run("./data:/data").stdout), "/data\n");
 }
 
 /// As `docker cp` does.

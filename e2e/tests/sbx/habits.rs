@@ -113,6 +113,8 @@ async fn values_out_of_range_are_named_in_the_units_of_the_user() {
     let id = user.create();
     for (words, part) in [
         (&["create", Service::image(), "--memory", "1g"][..], "--memory is 1g; allowed: 2g to 16g"),
+        (&["create", Service::image(), "--memory", "1g"], "resources.minimum.memory_mb"),
+        (&["create", Service::image(), "--cpus", "1"], "resources.minimum.cpu"),
         (&["create", Service::image(), "--disk", "100g"], "--disk is 100g; allowed: 5g to 50g"),
         (&["create", Service::image(), "--timeout", "25h"], "--timeout is 25h; allowed: 1ms to 24h"),
         (&["timeout", "2d", &id], "--timeout is 2d; allowed: "),
@@ -120,6 +122,8 @@ async fn values_out_of_range_are_named_in_the_units_of_the_user() {
         (&["exec", "--timeout", "25h", &id, "true"], "up to 24h"),
         (&["run", "--cpus", "1.5", Service::image(), "true"], "2, 4 or 8"),
         (&["exec", "-u", "1000:1000", &id, "true"], "the name or the number of a user"),
+        (&["exec", "-u", "1000:1000", &id, "true"], "write -u 1000;"),
+        (&["exec", &id[..8], "true"], "whole id"),
     ] {
         let output = user.run(words);
         assert!(
@@ -175,6 +179,7 @@ async fn a_detached_run_is_a_sandbox_with_a_command() {
     let started = user.run(&[&["run", "-d"][..], &options, &[image, "--", work]].concat());
     let stderr = text(&started.stderr);
     assert_eq!((code(&started), text(&started.stdout).as_str()), (0, "web\n"), "{stderr}");
+    assert!(!stderr.contains("--pause-on-timeout"), "'run' has no such option: {stderr}");
     for part in ["ends in 5m", "https://8080-", "'sbx open web 8080'"] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
@@ -213,11 +218,17 @@ async fn a_detached_run_does_not_wait_for_a_reader() {
     // More than is stored.
     let work = "head -c 50000000 /dev/zero; touch /tmp/printed; sleep 600";
     user.stdout(&["run", "-d", "--name", "chatty", Service::image(), "--", work]);
-    let begin = Instant::now();
-    while code(&user.run(&["exec", "chatty", "test -e /tmp/printed"])) != 0 {
-        assert!(begin.elapsed() < TIMEOUT, "it waits for a reader");
-        std::thread::sleep(Duration::from_millis(500));
-    }
+    let is_printed = |file: &str| {
+        let begin = Instant::now();
+        while code(&user.run(&["exec", "chatty", &format!("test -e {file}")])) != 0 {
+            assert!(begin.elapsed() < TIMEOUT, "it waits for a reader");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    };
+    is_printed("/tmp/printed");
+    // A detached command beside it does not wait, either.
+    user.stdout(&["exec", "-d", "chatty", "head -c 50000000 /dev/zero; touch /tmp/beside"]);
+    is_printed("/tmp/beside");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,6 +237,29 @@ async fn a_command_runs_as_a_user() {
     let number_of = |name: &str| user.stdout(&["run", "-u", name, Service::image(), "id -u"]);
     assert_eq!(number_of("0"), "0\n");
     assert_ne!(number_of("nobody"), "0\n");
+}
+
+/// As 'docker start' does for a container that runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_sandbox_is_resumed_without_a_failure() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    let output = user.run(&["resume", &id]);
+    assert_eq!((code(&output), text(&output.stdout)), (0, format!("{id}\n")), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), format!("sbx: {id} runs already\n"));
+    // Its processes would go on, which is not what was asked for.
+    assert_eq!(code(&user.run(&["resume", "--cold", &id])), 125);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_port_has_no_url_to_use() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    let output = user.run(&["expose", &id, "6379"]);
+    assert_eq!(code(&output), 0);
+    for part in ["HTTP only", "Redis", &format!("sbx exec -i {id} 'socat - TCP:localhost:6379'")] {
+        assert!(text(&output.stderr).contains(part), "{part}: {}", text(&output.stderr));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,6 +300,7 @@ async fn executions_are_killed_and_signalled() {
     assert!(listed.contains("SIGKILL") && listed.contains("SIGTERM"), "{listed}");
     // One that has ended needs no signal.
     assert_eq!(user.stdout(&["kill", "-s", "TERM", &id, &third]).trim(), third);
+    assert_eq!(user.stdout(&["kill", "-s", "15", &id, &third]).trim(), third);
     let missing = user.run(&["kill", &id, "ex_00000000000000000000"]);
     assert!(code(&missing) == 125 && text(&missing.stderr).contains("sbx logs"), "{}", text(&missing.stderr));
 }

@@ -13,9 +13,9 @@ async fn dropped_output_is_reported() {
     let user = TestUser::new().await;
     let id = user.stdout(&["create", Service::image(), "--idle", "0"]);
     let id = id.trim();
-    let execution = user.stdout(&["exec", "--detach", id, "--", LONG_OUTPUT]);
+    let execution = user.stdout(&["exec", "--detach", "--reader-timeout", "2m", id, "--", LONG_OUTPUT]);
     let execution = execution.trim();
-    // Following ends with the command, which waits for the reader.
+    // Following ends with the command, which waits for the reader as it was told to.
     let followed = user.run(&["logs", "-f", id, execution]);
     assert_eq!(code(&followed), 0, "{}", text(&followed.stderr));
     assert_eq!(followed.stdout.len(), LONG_OUTPUT_BYTES);

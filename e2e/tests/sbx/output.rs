@@ -67,7 +67,7 @@ async fn a_command_waits_for_a_slow_reader() {
     let run = user.spawn(&["run", "--timeout", "5m", Service::image(), "--", &command]);
     check_lines(run, SOME, pause, "run");
     // It has printed more than the service stores before the reader comes.
-    let execution = user.stdout(&["exec", "--detach", id, "--", &command]);
+    let execution = user.stdout(&["exec", "--detach", "--reader-timeout", "2m", id, "--", &command]);
     std::thread::sleep(pause);
     let logs = user.spawn(&["logs", "-f", id, execution.trim()]);
     check_lines(logs, SOME, pause, "logs -f");
