@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 struct FakeService {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
+    bodies: Arc<Mutex<Vec<String>>>,
 }
 
 impl FakeService {
@@ -21,13 +22,14 @@ impl FakeService {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests: Arc<Mutex<Vec<String>>> = Arc::default();
-        let recorded = Arc::clone(&requests);
+        let bodies: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (recorded, recorded_bodies) = (Arc::clone(&requests), Arc::clone(&bodies));
         std::thread::spawn(move || {
             for socket in listener.incoming() {
-                serve(&socket.unwrap(), &respond, &recorded);
+                serve(&socket.unwrap(), &respond, &recorded, &recorded_bodies);
             }
         });
-        Self { url, requests }
+        Self { url, requests, bodies }
     }
 
     fn sbx(&self, words: &[&str]) -> Output {
@@ -51,6 +53,7 @@ fn serve(
     mut socket: &TcpStream,
     respond: &impl Fn(&str, &str) -> (u16, Value),
     requests: &Mutex<Vec<String>>,
+    bodies: &Mutex<Vec<String>>,
 ) {
     let mut reader = BufReader::new(socket);
     let mut lines = reader.by_ref().lines().map_while(Result::ok);
@@ -59,7 +62,9 @@ fn serve(
     let length =
         head.iter().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
     // Unread bytes would reset the connection.
-    reader.read_exact(&mut vec![0; length.unwrap_or(0)]).unwrap();
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body).unwrap();
+    bodies.lock().unwrap().push(String::from_utf8(body).unwrap());
     let mut words = first.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
     requests.lock().unwrap().push(format!("{method} {path}"));
@@ -240,6 +245,55 @@ fn following_without_an_execution_names_the_newest_command() {
     assert!(requests.contains(&format!("/executions/{COMMAND}/")), "{requests}");
     let (stderr, _) = follow(vec![terminal]);
     assert!(stderr.contains("no command has run"), "{stderr}");
+}
+
+fn execution() -> Value {
+    json!({"executionId": "ex_aaaaaaaaaaaaaaaaaaaa", "sandboxId": A, "state": "running", "command": "make", "runId": "",
+        "timeoutMs": null, "stdinOpen": false, "startedAt": "1970-01-01T00:00:00Z", "endedAt": null, "exitCode": null,
+        "signal": null, "durationMs": null, "outputEnd": "0.0", "outputStart": "0.0"})
+}
+
+/// It would stand still for two minutes when nobody reads its output.
+#[test]
+fn a_detached_command_waits_for_a_reader_only_if_asked() {
+    for (words, wait) in [(&["exec", "-d"][..], 0), (&["exec", "-d", "--reader-timeout", "2m"], 120_000)] {
+        let service = FakeService::start(|_, _| (201, execution()));
+        let output = service.sbx(&[words, &[A, "make"]].concat());
+        assert_eq!(text(&output.stdout), "ex_aaaaaaaaaaaaaaaaaaaa\n", "{}", text(&output.stderr));
+        let body: Value = serde_json::from_str(&service.bodies.lock().unwrap()[0]).unwrap();
+        assert_eq!(body["readerTimeoutMs"], wait, "{body}");
+    }
+}
+
+#[test]
+fn a_sandbox_that_runs_is_resumed_already() {
+    let service = |state: &'static str| {
+        FakeService::start(move |method, _| match method {
+            "POST" => (
+                409,
+                json!({"error": {"code": "INVALID_STATE", "message": "it is not paused", "details": {}, "requestId": "r"}}),
+            ),
+            _ => (
+                200,
+                json!({"id": A, "state": state, "image": "a", "env": {}, "workdir": "/",
+                    "resources": {"cpu": 2, "memoryMb": 4096, "diskMb": 10240}, "timeoutMs": 1,
+                    "idleTimeoutMs": 0, "metadata": {}, "network": {"egress": {"allow": [], "default": "allow"}},
+                    "createdAt": "1970-01-01T00:00:00Z"}),
+            ),
+        })
+    };
+    let output = service("running").sbx(&["resume", A]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), format!("{A}\n").as_str()));
+    assert_eq!(text(&output.stderr), format!("sbx: {A} runs already\n"));
+    let output = service("running").sbx(&["--json", "resume", A]);
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(printed, json!({"id": A, "state": "running"}));
+    // One in another state is not resumed, and neither are processes ended that run.
+    for (state, words) in [("paused", &["resume", A][..]), ("running", &["resume", "--cold", A])] {
+        let output = service(state).sbx(words);
+        assert_eq!(output.status.code(), Some(125), "{words:?}");
+        assert!(text(&output.stderr).contains("INVALID_STATE"), "{}", text(&output.stderr));
+    }
 }
 
 #[test]

@@ -200,7 +200,7 @@ impl CopySource {
     ) -> Result<Copied> {
         let (placed, copied) = match self {
             Self::File { content: CopyContent::Stdin, .. } => {
-                let copied = copy_stdin(files, &path, owner.is_some(), progress).await?;
+                let copied = copy_stdin(files, &path, owner, progress).await?;
                 (vec![path], copied)
             }
             Self::File { name, mode, content, .. } => {
@@ -297,7 +297,12 @@ impl CopyContent {
 }
 
 /// Unpacks standard input into a directory, if one exists or a slash says that one is meant, and writes it to a file otherwise.
-async fn copy_stdin(files: &Files, path: &Path, is_given: bool, progress: &ProgressLine) -> Result<Copied> {
+async fn copy_stdin(
+    files: &Files,
+    path: &Path,
+    owner: Option<&NewOwner>,
+    progress: &ProgressLine,
+) -> Result<Copied> {
     let found = match files.stat_target(path).await {
         Ok(found) => Some(found.is_directory),
         Err(error) if error.code() == Code::FileNotFound => None,
@@ -305,7 +310,7 @@ async fn copy_stdin(files: &Files, path: &Path, is_given: bool, progress: &Progr
     };
     if found.unwrap_or(ends_with_slash(path)) {
         ensure!(
-            !is_given,
+            owner.is_none(),
             "--chown is for files and directories, and this is an archive; 'sbx exec SANDBOX chown -R USER PATH' changes owners later"
         );
         let unpacked = files.unpack(path, CopyContent::Stdin.archive(progress).await?).await?;
