@@ -91,8 +91,10 @@ pub enum SbxCommand {
     Inspect(Ids),
     /// List the processes in a sandbox
     Ps(ProbeArguments),
-    /// Show the processes in a sandbox by CPU usage until Ctrl-C
+    /// Show the processes in a sandbox by CPU usage until Ctrl-C; without a sandbox, what 'sbx stats' shows
     Top(TopArguments),
+    /// Show the CPU, memory and disk that sandboxes use until Ctrl-C
+    Stats(StatsArguments),
     /// Show and change which connections a sandbox may open
     #[command(subcommand)]
     Network(NetworkCommand),
@@ -182,13 +184,13 @@ pub struct LogsArguments {
     /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// Execution id, as printed by 'sbx exec --detach'; without it, the newest command
+    /// Execution id, as printed by 'sbx exec --detach'; without it, the newest command in the background
     #[arg(value_name = "EXECUTION", conflicts_with = "list")]
     pub execution: Option<String>,
     /// Follow the output until the command ends
     #[arg(long, short, conflicts_with = "list")]
     pub follow: bool,
-    /// Print only the last N lines of standard output and of standard error, and with --follow what comes after them
+    /// Print only the last N lines, with --json of each stream, and with --follow what comes after them
     #[arg(long, alias = "lines", short = 'n', value_name = "N", conflicts_with = "list", value_parser = lines)]
     pub tail: Option<usize>,
     /// List the executions instead
@@ -199,7 +201,10 @@ pub struct LogsArguments {
 /// The arguments of `sbx ls`.
 #[derive(Debug, Args)]
 pub struct LsArguments {
-    /// Include terminated sandboxes
+    /// List only the sandbox with this id, and those whose names contain this
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Include terminated sandboxes, without those of the steps of builds
     #[arg(long, short)]
     pub all: bool,
     /// List only sandboxes in this state
@@ -211,7 +216,7 @@ pub struct LsArguments {
     /// List only sandboxes with this tag; repeatable
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,
-    /// Show the metadata, too
+    /// Show the metadata and the command in the background, too
     #[arg(long, conflicts_with = "quiet")]
     pub wide: bool,
     /// Print only ids, one per line
@@ -322,14 +327,31 @@ pub struct OpenArguments {
 /// The arguments of `sbx top`.
 #[derive(Debug, Args)]
 pub struct TopArguments {
-    /// Id or name of the sandbox
+    /// Id or name of the sandbox; several, or none for all live ones, are shown as by 'sbx stats'
     #[arg(value_name = "SANDBOX")]
-    pub id: String,
-    /// Refresh at this interval
-    #[arg(long, short, value_name = "TIME", default_value = "2s", value_parser = time)]
-    pub every: Duration,
+    pub ids: Vec<String>,
+    /// Refresh at this interval [default: 2s, or 5s for several sandboxes]
+    #[arg(long, short, value_name = "TIME", value_parser = time)]
+    pub every: Option<Duration>,
     /// Stop after N refreshes [default: 1 if the output is not a terminal]
     #[arg(long, alias = "looks", short = 'n', value_name = "N")]
+    pub refreshes: Option<u32>,
+}
+
+/// The arguments of `sbx stats`.
+#[derive(Debug, Default, Args)]
+pub struct StatsArguments {
+    /// Ids or names of the sandboxes [default: all that are not terminated]
+    #[arg(value_name = "SANDBOX")]
+    pub ids: Vec<String>,
+    /// Print one table and exit; so does an output that is not a terminal
+    #[arg(long)]
+    pub no_stream: bool,
+    /// Refresh at this interval; the service measures about every 5 s
+    #[arg(long, short, value_name = "TIME", default_value = "5s", value_parser = time)]
+    pub every: Duration,
+    /// Stop after N refreshes [default: 1 if the output is not a terminal]
+    #[arg(long, short = 'n', value_name = "N", conflicts_with = "no_stream")]
     pub refreshes: Option<u32>,
 }
 

@@ -27,6 +27,7 @@ mod kill;
 mod login;
 mod logs;
 mod ls;
+mod main_command;
 mod man;
 mod mcp;
 mod merged_lists;
@@ -46,6 +47,8 @@ mod session;
 mod shell;
 mod snapshot;
 mod snapshot_names;
+mod stats;
+mod stored_output;
 mod template;
 mod timeout;
 mod top;
@@ -90,6 +93,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         SbxCommand::Usage => usage::usage(&client()?, format).await,
         SbxCommand::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
         SbxCommand::Ps(arguments) => ps::ps(&client()?, format, &arguments).await,
+        SbxCommand::Stats(arguments) => stats::stats(&client()?, format, &arguments).await,
         SbxCommand::Top(arguments) => top::top(&client()?, format, &arguments).await,
         SbxCommand::Network(command) => network::network(&client()?, format, command).await,
         SbxCommand::Pause(arguments) => pause::pause(&client()?, format, &arguments).await,

@@ -1,6 +1,5 @@
 //! `sbx logs`: shows the output of a command that was started detached, or lists executions.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
@@ -10,7 +9,9 @@ use sandboxd_client::{
 };
 
 use super::follow::{print_detached, print_detached_from};
+use super::main_command::main_command;
 use super::named_sandbox::find_sandbox;
+use super::stored_output::{Tail, print_stored, read_stored};
 use crate::cli::LogsArguments;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat};
@@ -33,7 +34,7 @@ pub async fn logs(client: &Client, format: OutputFormat, arguments: &LogsArgumen
     }
     let execution = match &arguments.execution {
         Some(execution) => sandbox.execution(execution)?,
-        None => main_command(&sandbox, arguments).await?,
+        None => chosen(&sandbox, arguments).await?,
     };
     if arguments.follow {
         let interrupt = Interrupt::listen()?;
@@ -42,60 +43,54 @@ pub async fn logs(client: &Client, format: OutputFormat, arguments: &LogsArgumen
             code = interrupt.first() => Ok(ExitCode::from(code)),
         };
     }
-    match (format, arguments.tail) {
-        (OutputFormat::Plain, None) => print(&execution).await,
-        (OutputFormat::Plain, Some(lines)) => print_tail(&all_output(&execution).await?, lines),
-        (OutputFormat::Json, lines) => {
-            let all = all_output(&execution).await?;
-            let text = |output| {
-                String::from_utf8_lossy(last_lines(output, lines.unwrap_or(usize::MAX))).into_owned()
-            };
-            let (stdout, stderr) = (text(&all.stdout), text(&all.stderr));
-            output::json(&ExecutionOutput { stdout, stderr, encoding: OutputEncoding::Text, ..all.result })?;
-            Ok(ExitCode::SUCCESS)
-        }
+    let view = execution.status().await?;
+    match format {
+        OutputFormat::Plain => print(&execution, &view.output_end, arguments.tail).await?,
+        OutputFormat::Json => print_json(&execution, arguments.tail).await?,
     }
+    ensure!(view.state != ExecutionState::Lost, "{}", lost_text(&view));
+    Ok(ExitCode::SUCCESS)
 }
 
-/// The newest command that runs, or else the newest one: a server counts more than the commands that were run beside it. A terminal does not
-/// count; 'sbx shell --attach' attaches to it. If there are several commands, the chosen one is named on standard error.
-async fn main_command(sandbox: &Sandbox, arguments: &LogsArguments) -> Result<Detached> {
+/// The command whose output is meant if none is named. If there are several commands, the chosen one is named on standard error.
+async fn chosen(sandbox: &Sandbox, arguments: &LogsArguments) -> Result<Detached> {
     let all = sandbox.executions().await?;
-    let commands: Vec<&ExecutionView> = all.iter().filter(|view| view.terminal.is_none()).collect();
-    let running = commands.iter().find(|view| view.state == ExecutionState::Running);
-    let Some(view) = running.or(commands.first()) else {
+    let Some(view) = main_command(&all) else {
         bail!("no command has run in the sandbox; 'sbx exec --detach' starts one");
     };
     let named = format!("{}: {}", view.execution_id, printable(&first_line(&view.command)));
     if arguments.follow {
         output::note(&format!("sbx: following {named}"));
-    } else if commands.len() > 1 {
+    } else if all.iter().filter(|view| view.terminal.is_none()).count() > 1 {
         let id = &arguments.id;
         output::note(&format!("sbx: this is {named}; 'sbx logs --list {id}' lists the other commands"));
     }
     Ok(sandbox.execution(view.execution_id.as_str())?)
 }
 
-async fn print(execution: &Detached) -> Result<ExitCode> {
-    let mut output = execution.output_bytes(None).await?;
-    loop {
-        if output.result.dropped {
-            output::note("sbx: part of the output was dropped");
+/// Why the output of an execution says nothing about its end.
+fn lost_text(view: &ExecutionView) -> String {
+    let why = view.message.as_deref().map_or_else(String::new, |why| format!(": {why}"));
+    format!("how {} ended is not known (state 'lost'){why}", view.execution_id)
+}
+
+/// Prints what is stored before `end`, or the last lines of it.
+async fn print(execution: &Detached, end: &str, tail: Option<usize>) -> Result<()> {
+    match tail {
+        None | Some(usize::MAX) => print_stored(execution, end).await,
+        Some(lines) => {
+            let mut tail = Tail::new(lines);
+            read_stored(execution, end, |channel, bytes| tail.add(channel, bytes)).await?;
+            tail.print()
         }
-        io::stderr().write_all(&output.stderr)?;
-        output::bytes(&output.stdout)?;
-        if !output.result.more {
-            return Ok(ExitCode::SUCCESS);
-        }
-        output = execution.output_bytes(Some(&output.result.next)).await?;
     }
 }
 
-/// Prints the last lines of each stream.
-fn print_tail(all: &OutputBytes<ExecutionOutput>, lines: usize) -> Result<ExitCode> {
-    io::stderr().write_all(last_lines(&all.stderr, lines))?;
-    output::bytes(last_lines(&all.stdout, lines))?;
-    Ok(ExitCode::SUCCESS)
+async fn print_json(execution: &Detached, tail: Option<usize>) -> Result<()> {
+    let all = all_output(execution).await?;
+    let text = |output| String::from_utf8_lossy(last_lines(output, tail.unwrap_or(usize::MAX))).into_owned();
+    let (stdout, stderr) = (text(&all.stdout), text(&all.stderr));
+    output::json(&ExecutionOutput { stdout, stderr, encoding: OutputEncoding::Text, ..all.result })
 }
 
 /// The last lines of an output. An incomplete line at its end counts as one.
@@ -128,9 +123,9 @@ async fn all_output(execution: &Detached) -> Result<OutputBytes<ExecutionOutput>
 async fn follow(execution: &Detached, tail: Option<usize>, format: OutputFormat) -> Result<ExitCode> {
     let Some(lines) = tail else { return Ok(print_detached(execution, format).await?.code) };
     ensure!(format == OutputFormat::Plain, "--tail with --follow prints text; leave --json out");
-    let all = all_output(execution).await?;
-    print_tail(&all, lines)?;
-    Ok(print_detached_from(execution, all.result.next).await?.code)
+    let end = execution.status().await?.output_end;
+    print(execution, &end, Some(lines)).await?;
+    Ok(print_detached_from(execution, end).await?.code)
 }
 
 async fn list(sandbox: &Sandbox, format: OutputFormat) -> Result<ExitCode> {
@@ -166,7 +161,8 @@ fn row(view: &ExecutionView) -> [(String, Tone); 5] {
     ]
 }
 
-fn first_line(command: &str) -> String {
+/// The first line of a command, and whether there are more.
+pub fn first_line(command: &str) -> String {
     let mut lines = command.lines();
     let first = lines.next().unwrap_or_default();
     if lines.next().is_some() { format!("{first} …") } else { first.to_owned() }
@@ -175,6 +171,7 @@ fn first_line(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::main_command::tests::view;
 
     #[test]
     fn the_last_lines_are_whole_lines() {
@@ -191,17 +188,13 @@ mod tests {
         }
     }
 
-    fn view(changes: &serde_json::Value) -> ExecutionView {
-        let mut view = serde_json::json!({
-            "executionId": "ex_00000000", "sandboxId": "sb_00000000", "state": "exited", "command": "make",
-            "runId": "", "timeoutMs": null, "stdinOpen": false, "startedAt": "2023-11-14T22:13:20Z",
-            "endedAt": null, "exitCode": null, "signal": null, "durationMs": null, "outputEnd": "0.0",
-            "outputStart": "0.0",
-        });
-        for (name, value) in changes.as_object().unwrap() {
-            view[name] = value.clone();
-        }
-        serde_json::from_value(view).unwrap()
+    #[test]
+    fn a_lost_command_is_named_with_the_reason() {
+        let lost = view(&serde_json::json!({ "state": "lost", "message": "the host was restarted" }));
+        assert_eq!(
+            lost_text(&lost),
+            "how ex_00000000 ended is not known (state 'lost'): the host was restarted"
+        );
     }
 
     #[test]

@@ -65,6 +65,6 @@ fn is_terminated(error: &Error) -> bool {
 async fn live_ids(client: &Client) -> Result<Vec<String>> {
     // Lists running ones again, because a paused one may be resumed before the second list.
     let states = [SandboxState::Running, SandboxState::Paused, SandboxState::Running];
-    let found = merge(states.map(|state| client.list().state(state)), usize::MAX).await?;
+    let found = merge(states.map(|state| client.list().state(state)), usize::MAX, |_| true).await?;
     Ok(found.into_iter().map(|item| item.id.to_string()).collect())
 }

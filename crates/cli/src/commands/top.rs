@@ -3,6 +3,7 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use sandboxd_client::Client;
@@ -10,27 +11,36 @@ use serde_json::{Value, json};
 
 use super::probe::{Snapshot, shares, take_snapshot};
 use super::ps::memory;
-use crate::cli::TopArguments;
+use super::stats;
+use crate::cli::{StatsArguments, TopArguments};
 use crate::interrupt::Interrupt;
 use crate::output::OutputFormat;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
-const CLEAR: &str = "\x1b[H\x1b[2J";
+pub const CLEAR: &str = "\x1b[H\x1b[2J";
 const ROWS: usize = 30;
+const EVERY: Duration = Duration::from_secs(2);
 
-/// Prints the processes at each refresh until a signal.
+/// Prints the processes of one sandbox, or the usage of several ones, at each refresh until a signal.
 pub async fn top(client: &Client, format: OutputFormat, arguments: &TopArguments) -> Result<ExitCode> {
+    let [id] = arguments.ids.as_slice() else {
+        let (ids, refreshes) = (arguments.ids.clone(), arguments.refreshes);
+        let every = arguments.every.unwrap_or(stats::EVERY);
+        return stats::stats(client, format, &StatsArguments { ids, no_stream: false, every, refreshes })
+            .await;
+    };
     let interrupt = Interrupt::listen()?;
+    let every = arguments.every.unwrap_or(EVERY);
     let terminal = std::io::stdout().is_terminal();
     let mut refreshes = arguments.refreshes.or((!terminal).then_some(1));
-    let mut before = take_snapshot(client, &arguments.id).await?;
+    let mut before = take_snapshot(client, id).await?;
     while refreshes != Some(0) {
         tokio::select! {
-            () = tokio::time::sleep(arguments.every) => {}
+            () = tokio::time::sleep(every) => {}
             _ = interrupt.first() => return Ok(ExitCode::SUCCESS),
         }
-        let after = take_snapshot(client, &arguments.id).await?;
+        let after = take_snapshot(client, id).await?;
         let clear = if terminal { CLEAR } else { "" };
         format
             .print(&json_of(&before, &after), |paint| format!("{clear}{}", render(&before, &after, paint)))?;
