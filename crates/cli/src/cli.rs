@@ -81,7 +81,7 @@ pub enum SbxCommand {
     /// List sandboxes
     #[command(alias = "list")]
     Ls(LsArguments),
-    /// List images, with the progress of pulls
+    /// List images, with the progress of pulls; 'sbx template ls' and 'sbx snapshot ls' list your own
     Images,
     /// Show the account's usage and quotas
     Usage,

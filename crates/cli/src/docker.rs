@@ -27,6 +27,7 @@ const UNCONNECTED: &str = "not possible: sandboxes are not connected to each oth
 const KEPT: &str = "'sbx run' has no such option: 'sbx create' has, and 'sbx exec -d SANDBOX COMMAND' starts a command in its sandbox";
 const MEMORY: &str = "leave it out: --memory sets the memory, and nothing is swapped";
 const NO_COMMAND: &str = "'sbx create' starts no command: 'sbx run -d IMAGE COMMAND' does, and 'sbx exec SANDBOX COMMAND' runs one later";
+const FAILED_BUILDS: &str = "'sbx template rm --failed' deletes what is left of failed builds";
 const TABLES: &str = "--json prints everything, which 'jq' can select from";
 
 /// Commands of Docker, and common names of such commands, that sbx does not have.
@@ -37,10 +38,6 @@ const COMMANDS: &[(Names, &str)] = &[
         &["restart"],
         "'sbx pause SANDBOX' and 'sbx resume --cold SANDBOX' end all processes and keep the disk, and start nothing again: 'sbx exec -d SANDBOX \
          COMMAND' does, and the start command of a template ('sbx build --start') starts with each new sandbox",
-    ),
-    (
-        &["stats"],
-        "'sbx top SANDBOX' shows the usage of the processes in one sandbox, 'sbx usage' what the account has been allocated",
     ),
     (
         &["commit"],
@@ -208,6 +205,11 @@ const OPTIONS: &[(Names, Names, &str)] = &[
     ),
     (&["create"], &["-v", "--volume"], COPIES),
     (
+        &["create"],
+        &["--rm"],
+        "leave it out: a sandbox ends at its --timeout and nothing of it stays; 'sbx run' removes its sandbox after the command",
+    ),
+    (
         &["run", "create"],
         &["--restart"],
         "a sandbox ends at its timeout; --pause-on-timeout of 'sbx create' pauses it instead",
@@ -251,11 +253,6 @@ const OPTIONS: &[(Names, Names, &str)] = &[
     ),
     (
         &["build"],
-        &["--target"],
-        "the last stage of the Dockerfile is built: -f FILE names a Dockerfile that ends with the other stage",
-    ),
-    (
-        &["build"],
         &["--rm", "--progress", "--load", "--push"],
         "leave it out: it has no meaning for templates",
     ),
@@ -265,7 +262,15 @@ const OPTIONS: &[(Names, Names, &str)] = &[
         "the output has no times: --tail N prints the last lines, 'sbx events SANDBOX' when commands began and ended",
     ),
     (&["ps"], &["-a", "--all", "-q", "--quiet", "-f", "--filter", "--format"], PROCESSES),
-    (&["ls"], &["-f", "--filter"], "--state, --image and --metadata select sandboxes"),
+    (
+        &["ls"],
+        &["-f", "--filter", "--name"],
+        "'sbx ls NAME' selects by a part of the name; --state, --image and --metadata by others",
+    ),
+    (&["ls"], &["-l", "--latest", "--last"], "-n 1 lists the newest one"),
+    (&["ls"], &["-s", "--size"], "'sbx stats' shows the size of disks"),
+    (&["stats"], &["-a", "--all"], "leave it out: terminated sandboxes use nothing"),
+    (&["stats"], &["--format", "--no-trunc"], TABLES),
     (&["ls"], &["--no-trunc"], "--wide shows more, --json everything"),
     (&["ls", "images", "info", "events"], &["--format"], TABLES),
     (&["inspect"], &["--format", "-f"], INSPECTED),
@@ -386,7 +391,11 @@ fn hint(error: &clap::Error, words: &[String]) -> Option<&'static str> {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(name)), _) => {
             let at = words.iter().position(|word| word == name)?;
             match command(&words[..at]) {
-                Some(command) => (command == "network").then_some(NETWORKS),
+                Some(command) => match (command.as_str(), name.as_str()) {
+                    ("network", _) => Some(NETWORKS),
+                    ("template", "prune") => Some(FAILED_BUILDS),
+                    _ => None,
+                },
                 None => COMMANDS.iter().find(|(names, _)| has(names, name)).map(|(_, hint)| *hint),
             }
         }
@@ -472,7 +481,11 @@ mod tests {
             ("commit web mine", "'sbx snapshot create"),
             ("pull python:3.12", "'sandboxd image pull NAME'"),
             ("container ls", "'sbx ls'"),
-            ("--json stats", "'sbx top SANDBOX'"),
+            ("stats -a", "terminated"),
+            ("template prune", "'sbx template rm --failed'"),
+            ("ls --name web", "'sbx ls NAME'"),
+            ("ls --filter name=web", "'sbx ls NAME'"),
+            ("create --rm img", "--timeout"),
             ("network ls", "--network"),
             ("ps", "'sbx ls'"),
             ("ps -aq", "'sbx ls'"),

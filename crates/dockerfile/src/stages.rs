@@ -61,6 +61,24 @@ impl Dockerfile {
     }
 }
 
+impl Dockerfile {
+    /// How many lines of the text end with a stage, which is the last one of them and so their result. The stage is named as by
+    /// `COPY --from`: by its name, without regard to case, or by its number. `None` if there is no such stage.
+    pub fn lines_until(&self, stage: &str) -> Option<usize> {
+        let number = match stage.parse::<usize>() {
+            Ok(number) => Some(number).filter(|number| *number < self.stages.len()),
+            Err(_) => stage_named(self, self.stages.len(), stage),
+        };
+        let next = self.stages.get(number? + 1);
+        Some(next.map_or(usize::MAX, |next| next.from.line.saturating_sub(1)))
+    }
+
+    /// The names of the stages that have one.
+    pub fn stage_names(&self) -> impl Iterator<Item = &str> {
+        self.stages.iter().filter_map(|stage| stage.name.as_deref())
+    }
+}
+
 /// The stages that the last one needs.
 pub fn needed(
     file: &Dockerfile,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use api::IsolationChoice;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rules::{ImagePattern, KeyLifetime, KeyLimits, Scopes};
 
@@ -24,8 +25,26 @@ const OFF_IF_EMPTY: [&str; 2] = ["redirect-listen", "metrics-listen"];
 impl Cli {
     /// The command line of this process. An empty variable counts as not set: files of variables have such lines.
     pub fn of_process() -> Self {
-        let mut matches = without_empty_variables(Self::command()).get_matches();
+        let mut matches =
+            without_empty_variables(Self::command()).try_get_matches().unwrap_or_else(|mut error| {
+                explain(&mut error);
+                error.exit()
+            });
         Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// Commands that tools like this one have for their removal.
+const REMOVALS: [&str; 5] = ["clean", "cleanup", "prune", "purge", "uninstall"];
+const REMOVAL: &str = "'sbx rm --all' terminates the sandboxes of an account; when the daemon has ended after that, nothing of it runs and \
+    its data directory can be deleted; 'Remove' in docs/operations.md has all steps";
+
+/// Says how a command can be done without that does not exist.
+fn explain(error: &mut clap::Error) {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    if REMOVALS.contains(&name.as_str()) {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![REMOVAL.into()]));
     }
 }
 

@@ -165,7 +165,7 @@ const LAYERS: [Layer; 36] = [
     layer("sandbox-agent", &["guest-proto"], &[]),
     layer("sandboxd-client", &["sandboxd-api"], &["sandboxd"]),
     layer("mcp", &["base", "sandboxd-client"], &["sandboxd"]),
-    layer("sbx", &["base", "sandboxd-client", "mcp"], &[]),
+    layer("sbx", &["base", "dockerfile", "sandboxd-client", "mcp"], &[]),
     layer("bench", ANY, &[]),
     layer("e2e", ANY, &[]),
     layer("xtask", &[], &[]),

@@ -17,12 +17,15 @@ pub struct BuildArguments {
     /// Directory of the build context [default: ., or none with -f -]
     #[arg(value_name = "PATH")]
     pub context: Option<PathBuf>,
-    /// Name the template; the name is an image for new sandboxes
-    #[arg(long, short = 't', value_name = "NAME", value_parser = template_name)]
-    pub tag: String,
+    /// Name the template; the name is an image for new sandboxes; repeatable, for one template of each name
+    #[arg(long, short = 't', value_name = "NAME", required = true, value_parser = template_name)]
+    pub tag: Vec<String>,
     /// Use this Dockerfile, in the context or outside; - reads it from standard input [default: Dockerfile in the context]
     #[arg(long, short, value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// Build this stage of the Dockerfile, by its name or number, instead of the last one
+    #[arg(long, value_name = "STAGE")]
+    pub target: Option<String>,
     /// Set a build argument, or pass your variable with NAME alone; repeatable
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub build_arg: Vec<String>,
@@ -115,8 +118,11 @@ pub enum TemplateCommand {
     #[command(visible_alias = "delete")]
     Rm {
         /// Ids of the templates, NAME:VERSION, or names to delete all versions of
-        #[arg(value_name = "TEMPLATE", required = true)]
+        #[arg(value_name = "TEMPLATE", required_unless_present = "failed")]
         ids: Vec<String>,
+        /// Delete what is left of all builds that have failed or were cancelled
+        #[arg(long, conflicts_with = "ids")]
+        failed: bool,
     },
 }
 
@@ -137,8 +143,14 @@ mod tests {
     #[test]
     fn the_tag_latest_is_the_newest_version_of_a_name() {
         for (tag, name) in [("app", "app"), ("app:latest", "app"), ("team/app-2", "team/app-2")] {
-            assert_eq!(build(&format!("-t {tag} .")).tag, name);
+            assert_eq!(build(&format!("-t {tag} .")).tag, [name]);
         }
+    }
+
+    #[test]
+    fn a_template_may_have_several_names_and_needs_one() {
+        assert_eq!(build("-t app -t team/app:latest .").tag, ["app", "team/app"]);
+        assert!(Cli::try_parse_from(["sbx", "build", "."]).is_err());
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub async fn complete(global: &Global, words: &[String]) -> Result<ExitCode> {
 async fn live(global: &Global, command: &str) -> Result<Vec<(String, String)>> {
     let states: &[SandboxState] = match command {
         "resume" => &[SandboxState::Paused],
-        "pause" | "ps" | "top" => &[SandboxState::Running],
+        "pause" | "ps" | "stats" | "top" => &[SandboxState::Running],
         _ => &[SandboxState::Running, SandboxState::Paused],
     };
     let client = context::quick_client(global)?;

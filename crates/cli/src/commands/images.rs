@@ -1,11 +1,12 @@
 //! `sbx images`: lists images, with the progress of pulls.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use sandboxd_client::{Client, ImageStatus, ImageView};
 
-use crate::output::OutputFormat;
+use crate::output::{OutputFormat, note};
 use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
@@ -16,6 +17,9 @@ const SHORT_DIGEST_CHARS: usize = 19;
 /// Prints the images as a table.
 pub async fn images(client: &Client, format: OutputFormat) -> Result<ExitCode> {
     let images = client.images().await?;
+    if format == OutputFormat::Plain && std::io::stdout().is_terminal() {
+        note("sbx: your own images are listed by 'sbx template ls' and 'sbx snapshot ls'");
+    }
     format.print(&images, |paint| render(&images, base::unix_ms(), paint))
 }
 

@@ -37,14 +37,21 @@ pub async fn template(client: &Client, format: OutputFormat, command: TemplateCo
             })
             .await
         }
-        TemplateCommand::Rm { ids } => {
-            let ids = with_versions(client, ids).await?;
+        TemplateCommand::Rm { ids, failed } => {
+            let ids = if failed { failed_builds(client).await? } else { with_versions(client, ids).await? };
             for_each(&ids, BatchForm::of(format, ids.len()), async |id: &String| {
                 ItemResult::new(id, client.delete_template(id).await?).map(Some)
             })
             .await
         }
     }
+}
+
+/// The ids of the builds that did not end with a template.
+async fn failed_builds(client: &Client) -> Result<Vec<String>> {
+    let mut all = client.templates().all().await?;
+    all.retain(|template| template.state.is_final() && template.state != TemplateState::Ready);
+    Ok(all.into_iter().map(|template| template.id.to_string()).collect())
 }
 
 /// Replaces names by the ids of all their versions, and `NAME:VERSION` by the id of this one.
