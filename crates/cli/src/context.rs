@@ -14,7 +14,7 @@ use crate::limit_wait::{LIMIT_WAIT, Patience, announce};
 /// Timeout of requests for completion candidates.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Where the daemon of this machine has its certificate.
-const LOCAL_DATA_DIR: &str = "/var/lib/sandboxd";
+pub const LOCAL_DATA_DIR: &str = "/var/lib/sandboxd";
 const LOCAL_CERTIFICATE: &str = "tls/tls-cert.pem";
 
 /// The client that flags, environment and profile select. While the service refuses a request because of a limit, it waits and says so.

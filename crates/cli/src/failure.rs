@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sandboxd_client::{Code, Error};
 
+use crate::context::LOCAL_DATA_DIR;
 use crate::limit_wait::gave_up;
 use crate::output::note;
 use crate::style::{Paint, Tone};
@@ -14,6 +15,7 @@ use crate::user_units::in_user_units;
 
 /// Exit code of failures of sbx itself, as with `docker run`.
 pub const SBX_FAILURE: u8 = 125;
+const STARTING: &str = "the service of this machine has written no key yet: it may still be preparing its images, and its log says when it is ready";
 const MAKE_DIRECTORY: &str = "'sbx exec SANDBOX mkdir -p DIR' creates the directory";
 
 /// A failed write because the directory of `path` does not exist in the sandbox.
@@ -80,6 +82,9 @@ fn chain_text(error: &anyhow::Error) -> String {
 /// An error of the service in the words of the command line, with its code and the id of its request, and how long sbx tried.
 fn text(error: &Error) -> String {
     let (message, code) = (in_user_units(error.message()), error.code_name());
+    if is_starting(error) {
+        return format!("{STARTING}: {message} ({code})");
+    }
     // A refusal after a wait is final; nothing was given up.
     let waited = if error.retryable() { error.waited() } else { Duration::ZERO };
     let tried = gave_up(waited).map_or_else(String::new, |tried| format!("{tried}: "));
@@ -87,6 +92,24 @@ fn text(error: &Error) -> String {
         Some(id) => format!("{tried}{message} ({code}, request {id})"),
         None => format!("{tried}{message} ({code})"),
     }
+}
+
+/// Whether the daemon of this machine has a data directory and no key there yet: it writes its key when its images are prepared.
+fn is_starting(error: &Error) -> bool {
+    if error.code() != Code::Configuration
+        || error.details().get("reason").is_none_or(|reason| reason != "key")
+    {
+        return false;
+    }
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    let set = std::env::var_os("SANDBOXD_DATA_DIR").filter(|directory| !directory.is_empty());
+    let directory = set.map_or_else(|| PathBuf::from(LOCAL_DATA_DIR), PathBuf::from);
+    has_no_key_yet(cause, &directory)
+}
+
+/// One that may not be read may exist.
+fn has_no_key_yet(cause: Option<&io::Error>, directory: &Path) -> bool {
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound) && directory.is_dir()
 }
 
 /// As in a table, with line ends: a message may quote a sandbox, which may send terminal control sequences.
@@ -230,5 +253,14 @@ mod tests {
         let text = hint(&error, None).unwrap();
         assert!(text.contains("'sbx ls'") && text.contains("whole id"), "{text}");
         assert_eq!(argument_hint("other"), None);
+    }
+
+    #[test]
+    fn a_key_that_is_not_there_yet_is_one_of_a_service_that_starts() {
+        let (dir, of) = (tempfile::tempdir().unwrap(), |kind: io::ErrorKind| io::Error::from(kind));
+        assert!(has_no_key_yet(Some(&of(io::ErrorKind::NotFound)), dir.path()));
+        assert!(!has_no_key_yet(Some(&of(io::ErrorKind::PermissionDenied)), dir.path()));
+        assert!(!has_no_key_yet(Some(&of(io::ErrorKind::NotFound)), &dir.path().join("none")));
+        assert!(!has_no_key_yet(None, dir.path()));
     }
 }

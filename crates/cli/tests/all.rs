@@ -1,5 +1,6 @@
 //! sbx against a fake service: `rm --all` and `ls` while sandboxes change their states and lists contradict each other, waiting for
-//! limits, names of snapshots, the newest command of `logs -f`, and exit codes of damaged output.
+//! limits, names of snapshots, the newest command of `logs -f`, lost commands, what `ls` and `stats` ask for, and exit codes of damaged
+//! output.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -313,4 +314,82 @@ fn missing_programs_are_told() {
         let stderr = text(&output.stderr);
         assert!(stderr.contains(part) && stderr.is_empty() == part.is_empty(), "{stderr}");
     }
+}
+
+/// An execution of A.
+fn execution(changes: &Value) -> Value {
+    let mut view = json!({"executionId": "ex_aaaaaaaaaaaaaaaaaaaa", "sandboxId": A, "state": "exited", "command": "make",
+        "runId": "", "timeoutMs": null, "stdinOpen": false, "startedAt": "1970-01-01T00:00:00Z",
+        "endedAt": "1970-01-01T00:00:01Z", "exitCode": null, "signal": null, "durationMs": 1, "outputEnd": "0.0",
+        "outputStart": "0.0"});
+    for (name, value) in changes.as_object().unwrap() {
+        view[name] = value.clone();
+    }
+    view
+}
+
+#[test]
+fn a_lost_command_is_a_failure() {
+    let lost = execution(&json!({"state": "lost", "message": "the host was restarted"}));
+    let service = FakeService::start(move |_, _| (200, lost.clone()));
+    let output = service.sbx(&["logs", A, "ex_aaaaaaaaaaaaaaaaaaaa"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), ""));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("(state 'lost'): the host was restarted"), "{stderr}");
+    let ended = execution(&json!({"exitCode": 3}));
+    let service = FakeService::start(move |_, _| (200, ended.clone()));
+    let output = service.sbx(&["logs", A, "ex_aaaaaaaaaaaaaaaaaaaa"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
+
+#[test]
+fn ls_says_how_the_commands_of_live_sandboxes_ended() {
+    let service = FakeService::start(|_, path| {
+        if path.contains("/executions?") {
+            let data = if path.contains(A) { vec![execution(&json!({"exitCode": 2}))] } else { Vec::new() };
+            let pagination = json!({"total": data.len(), "limit": 100, "offset": 0, "hasMore": false});
+            return (200, json!({"data": data, "pagination": pagination}));
+        }
+        list("running", if path.contains("state=running") { &[A, B] } else { &[] })
+    });
+    let table = service.sbx(&["ls"]);
+    let rows: Vec<&str> = text(&table.stdout).lines().skip(1).collect();
+    assert_eq!(rows.iter().filter(|row| row.contains("(command exited 2)")).count(), 1, "{rows:?}");
+    assert!(rows.iter().any(|row| row.starts_with(A) && row.contains("(command exited 2)")), "{rows:?}");
+    // Ids and JSON need no commands.
+    let before = service.requests.lock().unwrap().len();
+    service.sbx(&["ls", "-q"]);
+    service.sbx(&["ls", "--json"]);
+    let requests = service.requests.lock().unwrap()[before..].join("\n");
+    assert!(!requests.contains("/executions"), "{requests}");
+    let found = service.sbx(&["ls", "-q", B]);
+    assert_eq!(text(&found.stdout), format!("{B}\n"));
+}
+
+#[test]
+fn stats_shows_all_live_sandboxes_in_one_table() {
+    let service = FakeService::start(|_, path| {
+        if path.contains("/metrics") {
+            let sample = json!({"timestamp": "1970-01-01T00:00:00Z", "cpuCount": 2, "cpuUsedPercent": 50.0,
+                "memoryUsedBytes": 5_000_000, "memoryCacheBytes": 0, "memoryTotalBytes": 4_000_000_000_u64,
+                "diskUsedBytes": 1_000_000, "diskTotalBytes": 10_000_000_000_u64});
+            return (200, json!({"data": [sample]}));
+        }
+        if path.contains("state=running") { list("running", &[A, B]) } else { list("paused", &[C]) }
+    });
+    for words in [&["stats"][..], &["top"], &["stats", "--no-stream"]] {
+        let output = service.sbx(words);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{words:?}");
+        let table = text(&output.stdout);
+        assert!(
+            table.starts_with("ID ") && table.contains("100.0 %") && table.contains("200.0 %"),
+            "{table}"
+        );
+        assert_eq!(table.lines().count(), 1 + 3 + 1, "{table}");
+    }
+    let metrics = service.requests.lock().unwrap().iter().filter(|line| line.contains("/metrics")).count();
+    assert_eq!(metrics, 3 * 2, "a paused sandbox has no usage");
+    let output = service.sbx(&["stats", "--json"]);
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((all.as_array().unwrap().len(), &all[0]["usage"]["cpuUsedPercent"]), (3, &json!(50.0)));
 }

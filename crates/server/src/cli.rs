@@ -340,6 +340,16 @@ mod tests {
     }
 
     #[test]
+    fn commands_that_would_remove_the_service_say_how_it_is_removed() {
+        for (name, has_tip) in [("uninstall", true), ("cleanup", true), ("clean", true), ("wash", false)] {
+            let mut error = Cli::try_parse_from(["sandboxd", name]).unwrap_err();
+            explain(&mut error);
+            let text = error.to_string();
+            assert_eq!(text.contains("tip: 'sbx rm --all'"), has_tip, "{text}");
+        }
+    }
+
+    #[test]
     fn a_revoke_names_a_key_or_an_account() {
         let revoke = |words: &[&str]| Cli::try_parse_from([&["sandboxd", "key", "revoke"], words].concat());
         assert!(revoke(&["key_1"]).is_ok() && revoke(&["--account", "a"]).is_ok());

@@ -31,3 +31,37 @@ async fn dropped_output_is_reported() {
     let output = user.run(&["logs", id, execution.trim()]);
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("all\n", ""));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_streams_are_printed_in_the_order_in_which_they_were_written() {
+    const ORDER: &str = "out1\nerr1\nout2\nerr2\nout3\n";
+    let user = TestUser::new().await;
+    let id = user.create();
+    let pause = "sleep 0.3";
+    let steps =
+        ["echo out1", "echo err1 >&2", "echo out2", "echo err2 >&2", "echo out3; printf begun; sleep 600"];
+    let started = user.stdout(&["exec", "--detach", &id, "--", &steps.join(&format!("; {pause}; "))]);
+    // Both streams in one file, as on a terminal.
+    let together = |words: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || std::fs::OpenOptions::new().append(true).open(file.path()).unwrap();
+        let mut command = user.sbx();
+        command.args(words.split(' ')).stdout(open()).stderr(open());
+        assert!(command.status().unwrap().success(), "{words}");
+        std::fs::read_to_string(file.path()).unwrap()
+    };
+    let execution = started.trim();
+    let begin = std::time::Instant::now();
+    // It still runs, and its last line has not ended.
+    while together(&format!("logs {id} {execution}")) != format!("{ORDER}begun") {
+        assert!(begin.elapsed() < crate::TIMEOUT, "{}", together(&format!("logs {id} {execution}")));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert_eq!(together(&format!("logs --tail 3 {id} {execution}")), "err2\nout3\nbegun");
+    user.stdout(&["kill", &id, execution]);
+    assert_eq!(together(&format!("logs {id} {execution}")), format!("{ORDER}begun"));
+    // A command that was waited for counts less than one in the background.
+    user.stdout(&["exec", &id, "echo beside"]);
+    assert!(user.stdout(&["logs", &id]).contains("out1"));
+    assert!(user.stdout(&["ls"]).contains("(command killed by SIGKILL)"), "{}", user.stdout(&["ls"]));
+}

@@ -119,3 +119,25 @@ async fn failures_and_interrupts_end_a_build() {
     assert_eq!(states[0]["state"], "cancelled", "{states}");
     assert_eq!(user.live(), Vec::<String>::new());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_is_built_with_several_names() {
+    let user = TestUser::new().await;
+    let image = Service::image();
+    let stages = format!("FROM {image} AS base\nRUN echo base > /stage\nFROM base\nRUN echo last > /stage\n");
+    let dir = project(&[("Dockerfile", &stages)]);
+    let path = dir.path().to_str().unwrap();
+    let built = user.stdout(&["build", "-q", "-t", "one", "-t", "two", "--target", "base", path]);
+    assert_eq!(built.lines().count(), 2, "{built}");
+    for name in ["one", "two"] {
+        assert_eq!(user.stdout(&["run", name, "cat /stage"]), "base\n");
+    }
+    let refused = user.run(&["build", "-t", "one", "--target", "none", path]);
+    assert!(code(&refused) == 125 && text(&refused.stderr).contains("base"), "{}", text(&refused.stderr));
+    let failing = project(&[("Dockerfile", &format!("FROM {image}\nRUN false\n"))]);
+    assert_eq!(code(&user.run(&["build", "-t", "bad", failing.path().to_str().unwrap()])), 1);
+    assert_eq!(user.stdout(&["template", "rm", "--failed"]).lines().count(), 1);
+    assert_eq!(user.stdout(&["template", "ls", "-q"]).lines().count(), 2);
+    // The sandboxes of the steps are not among those of the user.
+    assert!(!user.stdout(&["ls", "--all", "--wide"]).contains("template=tpl_"));
+}

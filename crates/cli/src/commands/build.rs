@@ -254,7 +254,7 @@ impl<'a> BuildSource<'a> {
 fn default_dockerfile(context: &Path) -> Result<DockerfileFile> {
     ensure!(
         !context.is_dir() || context.join(DOCKERFILE).exists(),
-        "there is no file {DOCKERFILE} in {}; -f FILE names another one, and '-f -' reads it from standard input",
+        "there is no file '{DOCKERFILE}' in {}; -f FILE names another one, and '-f -' reads it from standard input",
         context.display()
     );
     Ok(DockerfileFile::InContext(DOCKERFILE.to_owned()))
@@ -344,7 +344,7 @@ mod tests {
     fn a_missing_dockerfile_is_told_with_the_option_that_names_one() {
         let dir = tempfile::tempdir().unwrap();
         let error = default_dockerfile(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("-f FILE") && error.contains("no file Dockerfile"), "{error}");
+        assert!(error.contains("-f FILE") && error.contains("no file 'Dockerfile'"), "{error}");
         std::fs::write(dir.path().join("Dockerfile"), "FROM a\n").unwrap();
         let found = default_dockerfile(dir.path()).unwrap();
         assert_eq!(found, DockerfileFile::InContext("Dockerfile".to_owned()));
