@@ -10,6 +10,9 @@ use serde::Serialize;
 
 use crate::style::Paint;
 
+/// Clears a terminal, for the next refresh of a table.
+pub const CLEAR: &str = "\x1b[H\x1b[2J";
+
 /// How a command prints its result; `--json` selects JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputFormat {

@@ -14,11 +14,10 @@ use super::ps::memory;
 use super::stats;
 use crate::cli::{StatsArguments, TopArguments};
 use crate::interrupt::Interrupt;
-use crate::output::OutputFormat;
+use crate::output::{CLEAR, OutputFormat};
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
-pub const CLEAR: &str = "\x1b[H\x1b[2J";
 const ROWS: usize = 30;
 const EVERY: Duration = Duration::from_secs(2);
 
