@@ -127,10 +127,11 @@ async fn a_command_whose_output_exceeds_the_memory_budget_is_killed() {
     let client = service.account().await.unwrap();
     let id = create_sandbox(&client).await;
     let large = "head -c 1048576 /dev/zero | tr '\\0' '\\1' | tee /dev/stderr; touch /ended; sleep 1";
-    let _held = send_without_reading(&service, &client, &id, large, None).await;
+    // The file behind the sleep: between `touch` and the start of `sleep` no process has that name.
+    let first = format!("{large}; touch /slept");
+    let _held = send_without_reading(&service, &client, &id, &first, None).await;
     wait_until("the first command has ended", async || {
-        let ended = "test -e /ended && ! pgrep -x sleep > /dev/null && echo ended; true";
-        output(&client, &id, ended).await == "ended\n"
+        output(&client, &id, "ls /slept 2>&1; true").await == "/slept\n"
     })
     .await;
     // It is killed during its output, before the sleep.
