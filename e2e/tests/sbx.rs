@@ -336,7 +336,7 @@ async fn errors_name_the_remedy() {
     wrong(&["run", "no-such:image", "--", "true"], &["no-such:image", "INVALID_CONFIG", "ubuntu:24.04"]);
     wrong(&["run", "--cpu", "3", Service::image(), "--", "true"], &["2, 4 or 8"]);
     wrong(&["exec", "nonsense", "--", "true"], &["'nonsense' does not exist", "SANDBOX_NOT_FOUND", "sbx ls"]);
-    wrong(&["exec", "sb_nonsense!", "--", "true"], &["sb_nonsense!", "a sandbox id is sb_"]);
+    wrong(&["exec", "sb_nonsense!", "--", "true"], &["sb_nonsense!", "write the whole id, sb_"]);
     wrong(&["logs", "sb_00000000", "ex_nope"], &["ex_nope", "'sbx logs --list SANDBOX' lists executions"]);
     wrong(&["logs", "ex_00000000000000000000"], &["'sbx logs SANDBOX ex_00000000000000000000'"]);
     wrong(&["exec", "--timeout", "25h", "sb_00000000", "--", "true"], &["up to 24h"]);
