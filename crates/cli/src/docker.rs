@@ -502,7 +502,6 @@ mod tests {
             ("run --storage-opt size=10G img ls", "--disk 10g"),
             ("run -d --pause-on-timeout img ls", "'sbx create' has"),
             ("run -d --idle 0 img ls", "'sbx create' has"),
-            ("build --target base -t x .", "-f FILE"),
             ("expose 8080 my-app", "the sandbox comes first"),
             ("expose web 6379/tcp", "only HTTP"),
             ("expose web 8000-8002", "each port of a range"),

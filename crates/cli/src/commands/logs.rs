@@ -193,7 +193,7 @@ mod tests {
         let lost = view(&serde_json::json!({ "state": "lost", "message": "the host was restarted" }));
         assert_eq!(
             lost_text(&lost),
-            "how ex_00000000 ended is not known (state 'lost'): the host was restarted"
+            "how ex_00000000000000000000 ended is not known (state 'lost'): the host was restarted"
         );
     }
 
@@ -201,7 +201,7 @@ mod tests {
     fn a_row_says_how_a_command_ended() {
         let cells = |changes: serde_json::Value| row(&view(&changes)).map(|(text, _)| text);
         let exited = cells(serde_json::json!({ "exitCode": 3, "durationMs": 61_000 }));
-        assert_eq!(exited, ["ex_00000000", "exited", "3", "1m", "make"]);
+        assert_eq!(exited, ["ex_00000000000000000000", "exited", "3", "1m", "make"]);
         let killed = cells(serde_json::json!({ "signal": "SIGKILL", "reason": "timeout" }));
         assert_eq!(killed[2..4], ["SIGKILL (timeout)", "-"]);
         let running = cells(serde_json::json!({ "state": "running", "command": "" }));

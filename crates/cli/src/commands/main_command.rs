@@ -27,7 +27,7 @@ pub mod tests {
     /// An execution with some fields set.
     pub fn view(changes: &Value) -> ExecutionView {
         let mut view = json!({
-            "executionId": "ex_00000000", "sandboxId": "sb_00000000", "state": "exited", "command": "make",
+            "executionId": "ex_00000000000000000000", "sandboxId": "sb_00000000", "state": "exited", "command": "make",
             "runId": "", "timeoutMs": null, "stdinOpen": false, "startedAt": "2023-11-14T22:13:20Z",
             "endedAt": null, "exitCode": null, "signal": null, "durationMs": null, "outputEnd": "0.0",
             "outputStart": "0.0",
@@ -58,10 +58,10 @@ pub mod tests {
         }
         let named = |id: &str, state: &str| view(&json!({ "executionId": id, "state": state }));
         let all = [
-            named("ex_00000003", "exited"),
-            named("ex_00000002", "running"),
-            named("ex_00000001", "running"),
+            named("ex_00000000000000000003", "exited"),
+            named("ex_00000000000000000002", "running"),
+            named("ex_00000000000000000001", "running"),
         ];
-        assert_eq!(main_command(&all).unwrap().execution_id.as_str(), "ex_00000002");
+        assert_eq!(main_command(&all).unwrap().execution_id.as_str(), "ex_00000000000000000002");
     }
 }
