@@ -214,8 +214,9 @@ def interrupts(*begun: Waiting, number: int = signal.SIGINT) -> Iterator[None]:
     def interrupt() -> None:
         for each in begun:
             if each.began.wait(10):
-                # A response that has begun is being read by then.
-                time.sleep(0.1)
+                # A response that has begun is being read by then, also on a busy machine. An interrupt in the middle of a clean-up
+                # of the interpreter would be dropped by it.
+                time.sleep(0.5)
                 signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     thread = threading.Thread(target=interrupt)
