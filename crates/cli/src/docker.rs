@@ -302,8 +302,11 @@ const EXTRA: &[(&str, &str, &str)] = &[
     ("create", "", NO_COMMAND),
 ];
 
-/// Values that Docker accepts: the command, a part of the argument, whether the value is meant, and the hint.
-const VALUES: &[(Names, &str, fn(&str) -> bool, &str)] = &[
+/// The command, a part of the argument, whether the value is meant, and the hint.
+type ValueHint = (Names, &'static str, fn(&str) -> bool, &'static str);
+
+/// Values that Docker accepts.
+const VALUES: &[ValueHint] = &[
     (
         &["expose"],
         "<PORT>",

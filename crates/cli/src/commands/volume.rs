@@ -180,7 +180,7 @@ impl<'a> CopiedVolume<'a> {
 async fn give(sandbox: &Sandbox, volume: &Volume, local: LocalKind, user: &str) -> Result<()> {
     let owner = NewOwner::new(sandbox, &owner(user).map_err(Error::msg)?);
     if local != LocalKind::Directory {
-        return owner.own(&[volume.inside.clone()]).await;
+        return owner.own(std::slice::from_ref(&volume.inside)).await;
     }
     let names = local_names(&volume.local)?;
     if volume.inside.parent().is_some() {
