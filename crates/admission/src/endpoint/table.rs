@@ -77,12 +77,6 @@ impl<S> Table<S> {
         for (index, resource) in resources.iter_mut().enumerate() {
             let path = resource.path;
             paths.insert(path, index).map_err(|source| Conflict::Path { path, source })?;
-            // A request with another method reaches the endpoint of a pattern that the path fits.
-            let fits = |(method, router): &&(Method, matchit::Router<usize>)| {
-                !resource.methods.contains(method) && router.at(path).is_ok()
-            };
-            let others: Vec<Method> = methods.iter().filter(fits).map(|(method, _)| method.clone()).collect();
-            resource.methods.extend(others);
             let allow = HeaderValue::from_str(&resource.allowed().join(","));
             resource.allow = allow.map_err(|source| Conflict::Methods { path, source })?;
         }
@@ -220,21 +214,6 @@ mod tests {
             panic!("no resource")
         };
         assert_eq!(resource.allow, "GET,HEAD,DELETE");
-    }
-
-    #[test]
-    fn a_fixed_path_takes_the_methods_of_a_pattern_that_it_fits() {
-        let endpoints =
-            vec![endpoint(Endpoint::get("/a/{id}", READ)), endpoint(Endpoint::post("/a/tags", WRITE))];
-        let table = Table::new(endpoints).unwrap();
-        let Matched::Endpoint(pattern) = table.find(&Method::GET, "/a/tags").matched else {
-            panic!("no endpoint")
-        };
-        assert_eq!(pattern.path, "/a/{id}");
-        let Matched::OtherMethod(resource) = table.find(&Method::PUT, "/a/tags").matched else {
-            panic!("no resource")
-        };
-        assert_eq!(resource.allow, "POST,GET,HEAD");
     }
 
     #[test]
