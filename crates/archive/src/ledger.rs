@@ -234,10 +234,7 @@ impl Ledger {
 
     /// Forgets that the sandbox of a manifest was handed over. Succeeds if it was not.
     pub fn forget_handed_over(&self, id: &str) -> io::Result<()> {
-        match fs::remove_file(self.path(id, HANDED)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        base::allow_missing(fs::remove_file(self.path(id, HANDED)))?;
         self.lock().handed_over.remove(id);
         sync_dir(&self.dir)
     }

@@ -16,10 +16,7 @@ pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = Path::new(&draft);
-    match fs::remove_file(draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    allow_missing(fs::remove_file(draft))?;
     write_draft(draft, content, mode).and_then(|()| fs::rename(draft, path)).inspect_err(|_| {
         // What is left has no use, and takes space of a disk that may be full.
         let _ = fs::remove_file(draft);
@@ -57,6 +54,14 @@ pub fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
         // The source of an error that wraps another one is that of the wrapped one.
         || own.and_then(io::Error::get_ref).is_some_and(|wrapped| is_disk_full(wrapped))
         || error.source().is_some_and(is_disk_full)
+}
+
+/// The result of the removal or the move of a file or directory, which may be missing.
+pub fn allow_missing(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// Makes the names in a directory durable: those of new, renamed and removed files. Their contents have to be synced before.
@@ -136,5 +141,18 @@ mod tests {
         let missing = dir.path().join("missing");
         assert_eq!(sync_dir(&missing).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(sync_parent(&missing.join("file")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn only_a_missing_file_is_as_good_as_a_removed_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        for _ in 0..2 {
+            allow_missing(fs::remove_file(&file)).unwrap();
+        }
+        assert!(!file.exists());
+        allow_missing(fs::rename(&file, dir.path().join("other"))).unwrap();
+        assert!(allow_missing(fs::remove_file(dir.path())).is_err(), "a directory");
     }
 }

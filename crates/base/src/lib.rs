@@ -13,7 +13,7 @@ mod time;
 pub use blocking::{TaskLost, blocking};
 pub use chain_text::chain_text;
 pub use crc32::crc32;
-pub use durable::{is_disk_full, lock_file, replace_file, sync_dir, sync_parent};
+pub use durable::{allow_missing, is_disk_full, lock_file, replace_file, sync_dir, sync_parent};
 pub use poison::IgnorePoison;
 pub use set_some::SetSome;
 pub use time::{millis, unix_ms};

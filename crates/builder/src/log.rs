@@ -124,10 +124,7 @@ impl BuildLog {
     pub fn remove(&self) -> io::Result<()> {
         // First, so that no reader expects what is not there.
         self.state.send_modify(|state| state.bytes = 0);
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        base::allow_missing(std::fs::remove_file(&self.path))
     }
 
     /// No event follows.

@@ -23,24 +23,15 @@ pub fn poll(timeout: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io
 }
 
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    base::allow_missing(fs::remove_dir_all(dir))
 }
 
 /// A missing file counts as renamed.
 pub fn rename_if_exists(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::rename(from, to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    base::allow_missing(fs::rename(from, to))
 }
 
 /// A missing file counts as removed.
 pub fn remove_if_exists(file: &Path) -> io::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    base::allow_missing(fs::remove_file(file))
 }

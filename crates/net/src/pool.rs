@@ -256,10 +256,7 @@ pub fn is_link_of_sandboxes(name: &str) -> bool {
 pub fn give_back(socket: &RouteSocket, claim: &Claim, data_dir: &Path) -> io::Result<()> {
     routes::give_back(socket, claim.block.0)?;
     links::remove(socket, &claim.scope.gateway())?;
-    match fs::remove_file(file(data_dir)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    base::allow_missing(fs::remove_file(file(data_dir)))
 }
 
 #[cfg(test)]

@@ -129,10 +129,7 @@ impl Builder {
         self.record(&template, Batch::new().event(event)).await;
         entry.log.complete();
         let context = context_of(&self.shared.settings.dir, &template.id);
-        let removed = blocking(move || match std::fs::remove_file(context) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        });
+        let removed = blocking(move || base::allow_missing(std::fs::remove_file(context)));
         if let Err(error) = removed.await {
             tracing::error!(%error, "cannot remove a build context");
         }

@@ -361,8 +361,5 @@ pub(super) fn dirs(dir: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 
 /// Removes a directory. Succeeds if it does not exist.
 pub(super) fn remove_tree(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    base::allow_missing(fs::remove_dir_all(dir))
 }

@@ -12,7 +12,7 @@
 //! of a running sandbox ends, reads of these values in the sandbox return an error; they do not block.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -346,10 +346,7 @@ impl Own {
 }
 
 fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    base::allow_missing(removed)
 }
 
 /// The number of mounts at a directory, from the mount table: an access to the directory blocks if lxcfs hangs.

@@ -179,14 +179,7 @@ fn lock_run_directory(config: &Config) -> Result<(File, Scope)> {
 }
 
 fn remove_store(data_dir: &Path) -> std::io::Result<()> {
-    STORE.iter().rev().try_for_each(|file| remove_if_there(&data_dir.join(file)))
-}
-
-fn remove_if_there(path: &Path) -> std::io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    STORE.iter().rev().try_for_each(|file| base::allow_missing(fs::remove_file(data_dir.join(file))))
 }
 
 async fn execute(engine: &Engine, id: &SandboxId, request: ExecuteRequest) -> Result<ExitCode> {
