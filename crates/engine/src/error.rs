@@ -29,20 +29,6 @@ use crate::link::LinkError;
 /// The error that caused another one. Boxed, so that callers do not depend on the types of the layers below.
 pub type Source = Box<dyn Error + Send + Sync>;
 
-/// The messages of an error and its sources, each once: many messages include that of their source.
-pub fn chain_text(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut error = error;
-    while let Some(source) = error.source() {
-        let message = source.to_string();
-        if !text.contains(&message) {
-            text = format!("{text}: {message}");
-        }
-        error = source;
-    }
-    text
-}
-
 /// The error of a request to the engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {

@@ -64,7 +64,6 @@ pub use engine::recover::Recovered;
 pub use error::{
     AgentError, CapacityError, DaemonError, EngineError, ErrorClass, ExecutionEnd, ExecutionError, FileError,
     HibernationError, HostError, ProcessError, ProcessRefusal, Retry, SandboxError, SnapshotError, Source,
-    chain_text,
 };
 pub use guest_proto::{
     Channel, Exit, FileErrorKind, FileKind, MAX_DIALS, MAX_FILE_OPS, MAX_WATCHES, RefusalKind,

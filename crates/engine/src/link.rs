@@ -163,14 +163,7 @@ impl Agent {
             Some(run_as) => ToGuest::ExecAs { op: number, spec, run_as, window: WINDOW },
             None => ToGuest::Exec { op: number, spec, window: WINDOW },
         })?;
-        match op.answered().await? {
-            FirstReply::Started => Ok(command),
-            FirstReply::Refused { kind, message } => {
-                command.forget();
-                Err(LinkError::Refused { kind, message })
-            }
-            other => Err(LinkError::Unexpected { wanted: "started", got: other.name() }),
-        }
+        command.started(op.answered().await?)
     }
 
     /// Starts a file operation. Dropping the future or the command aborts it.
@@ -187,14 +180,7 @@ impl Agent {
             Some(user) => ToGuest::FileAs { op: number, user, request, window: FILE_WINDOW },
             None => ToGuest::File { op: number, request, window: FILE_WINDOW },
         })?;
-        match op.answered().await? {
-            FirstReply::Started => Ok(command),
-            FirstReply::Refused { kind, message } => {
-                command.forget();
-                Err(LinkError::Refused { kind, message })
-            }
-            other => Err(LinkError::Unexpected { wanted: "started", got: other.name() }),
-        }
+        command.started(op.answered().await?)
     }
 
     /// Fails if the agent does not know users.
@@ -212,17 +198,10 @@ impl Agent {
         self.require_users()?;
         let (number, op) = self.inner.begin(FILE_WINDOW);
         // Not a file channel, whose timeout needs the status of a sandbox with a record.
-        let mut command = Command::new(self.clone(), number, Arc::clone(&op), false);
+        let command = Command::new(self.clone(), number, Arc::clone(&op), false);
         self.inner.send(&ToGuest::FileAs { op: number, user, request, window: FILE_WINDOW })?;
         let answer = tokio::time::timeout(timeout, op.answered()).await;
-        match answer.map_err(|_| LinkError::Silent(timeout))?? {
-            FirstReply::Started => {}
-            FirstReply::Refused { kind, message } => {
-                command.forget();
-                return Err(LinkError::Refused { kind, message });
-            }
-            other => return Err(LinkError::Unexpected { wanted: "started", got: other.name() }),
-        }
+        let mut command = command.started(answer.map_err(|_| LinkError::Silent(timeout))??)?;
         let run = async {
             let mut output = Vec::new();
             loop {

@@ -276,16 +276,11 @@ impl LogWriter {
         deadline: Option<&Deadline>,
     ) -> Result<Step, Stopped> {
         let mut entries = Vec::new();
-        let mut next = Some(event);
-        let last = loop {
-            match next {
-                Some(CommandEvent::Output(channel, bytes)) => {
-                    entries.push(PendingEntry::Output(channel, bytes));
-                }
-                last => break last,
-            }
-            next = command.try_next();
-        };
+        let mut last = Some(event);
+        while let Some(CommandEvent::Output(channel, bytes)) = last {
+            entries.push(PendingEntry::Output(channel, bytes));
+            last = command.try_next();
+        }
         if !entries.is_empty() {
             self.write(entries).await?;
             command.acknowledge();
@@ -358,14 +353,10 @@ impl LogWriter {
             return events::killed(&self.execution.record, &EndCause::OutOfMemory(cause), self.now());
         }
         let sandbox = &status.record;
-        match sandbox.lifecycle.note() {
-            // Why the sandbox has no processes.
-            Some(note) => {
-                let message = format!("sandbox '{}': {note}; the outcome is unknown", sandbox.id);
-                events::lost(&message, self.now())
-            }
-            None => events::lost(message, self.now()),
-        }
+        // Why the sandbox has no processes.
+        let note = sandbox.lifecycle.note();
+        let of_sandbox = note.map(|note| format!("sandbox '{}': {note}; the outcome is unknown", sandbox.id));
+        events::lost(of_sandbox.as_deref().unwrap_or(message), self.now())
     }
 
     /// The execution was killed with its sandbox. Its log is removed, so only the event is recorded.

@@ -123,36 +123,34 @@ impl ProcessRequest {
     }
 
     fn check(&self) -> Result<(), ProcessError> {
-        let invalid = |message| Err(ProcessError::Invalid(message));
-        if self.argv.first().is_none_or(String::is_empty) {
-            return invalid("the process has no program");
-        }
-        if self.argv.len() > guest_proto::MAX_ARGS || self.env.len() > guest_proto::MAX_ENV {
-            return invalid("the process has more than 4096 arguments or variables");
-        }
         let variables = self.env.iter().map(|(name, value)| name.len() + value.len() + 1);
         let sizes: Vec<usize> = self.argv.iter().map(String::len).chain(variables).collect();
-        if sizes.iter().any(|size| *size > MAX_ARG_BYTES) || sizes.iter().sum::<usize>() > MAX_PROCESS_BYTES {
-            return invalid(
-                "the process has an argument or variable of 128 KiB or more, or more than 512 KiB of them together",
-            );
-        }
-        if self.env.keys().any(|name| name.is_empty() || name.contains('=')) {
-            return invalid("the name of a variable is empty or has a '='");
-        }
-        if self.user.is_empty() || self.user.len() > guest_proto::MAX_USER {
-            return invalid("the name of the user is empty or longer than 256 bytes");
-        }
-        if self.cwd.as_ref().is_some_and(|cwd| cwd.len() > guest_proto::MAX_PATH - guest_proto::MAX_NAME) {
-            return invalid("the working directory has too many bytes");
-        }
+        let is_too_large =
+            sizes.iter().any(|size| *size > MAX_ARG_BYTES) || sizes.iter().sum::<usize>() > MAX_PROCESS_BYTES;
         let variables = self.env.iter().flat_map(|(name, value)| [name, value]);
         let mut texts = self.argv.iter().chain(variables).chain(&self.cwd).chain([&self.user]);
-        if texts.any(|text| text.contains('\0')) {
-            invalid("the process has a NUL byte in a text")
+        let message = if self.argv.first().is_none_or(String::is_empty) {
+            "the process has no program"
+        } else if self.argv.len() > guest_proto::MAX_ARGS || self.env.len() > guest_proto::MAX_ENV {
+            "the process has more than 4096 arguments or variables"
+        } else if is_too_large {
+            "the process has an argument or variable of 128 KiB or more, or more than 512 KiB of them together"
+        } else if self.env.keys().any(|name| name.is_empty() || name.contains('=')) {
+            "the name of a variable is empty or has a '='"
+        } else if self.user.is_empty() || self.user.len() > guest_proto::MAX_USER {
+            "the name of the user is empty or longer than 256 bytes"
+        } else if self
+            .cwd
+            .as_ref()
+            .is_some_and(|cwd| cwd.len() > guest_proto::MAX_PATH - guest_proto::MAX_NAME)
+        {
+            "the working directory has too many bytes"
+        } else if texts.any(|text| text.contains('\0')) {
+            "the process has a NUL byte in a text"
         } else {
-            Ok(())
-        }
+            return Ok(());
+        };
+        Err(ProcessError::Invalid(message))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use guest_proto::{Channel, Exit, ToGuest};
 
-use super::op::{Incoming, Op};
+use super::op::{FirstReply, Incoming, Op};
 use super::{Agent, LinkError};
 
 /// An event of a running command.
@@ -71,10 +71,17 @@ impl Command {
         Killer { agent: self.agent.clone(), number: self.number }
     }
 
-    /// Drops a command that was never started, without killing anything.
-    pub(super) fn forget(self) {
-        self.agent.inner.forget(self.number);
-        self.op.lose();
+    /// The command, if the agent's first reply says that it has started. One that was refused is dropped without killing anything.
+    pub(super) fn started(self, answer: FirstReply) -> Result<Self, LinkError> {
+        match answer {
+            FirstReply::Started => Ok(self),
+            FirstReply::Refused { kind, message } => {
+                self.agent.inner.forget(self.number);
+                self.op.lose();
+                Err(LinkError::Refused { kind, message })
+            }
+            other => Err(LinkError::Unexpected { wanted: "started", got: other.name() }),
+        }
     }
 }
 

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use api::{EventKind, SnapshotId, SnapshotStorage};
 use archive::{ArchiveError, SourceFile, SourcePart, SourceSnapshot};
+use base::chain_text;
 use driver::SnapshotScope;
 use rules::{RepeatableWork, Turns};
 use serde_json::json;
 use store::{Batch, SandboxRecord, SnapshotRecord};
 
 use super::fetch::{executions_part, processes_part};
-use crate::error::{DaemonError, EngineError, SnapshotError, chain_text};
+use crate::error::{DaemonError, EngineError, SnapshotError};
 use crate::record::events;
 use crate::record::interruptions::Affected;
 use crate::services::Services;
