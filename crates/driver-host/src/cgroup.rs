@@ -5,33 +5,29 @@
 
 mod devices;
 mod disk;
-mod placement;
+mod processors;
 mod v1;
 mod v2;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use api::{Isolation, SandboxId};
-use base::IgnorePoison;
 use driver::{Limits, MemoryKills};
 
-use crate::loopdev::{self, DeviceNumber};
+use crate::loopdev::DeviceNumber;
 use crate::paths::ids_below;
 use crate::settings::DiskRates;
 
-pub use placement::cpus_of;
+use devices::DeviceProgram;
+use disk::RootDiskLimits;
 
-pub const CPU_PERIOD_US: u64 = 20_000;
-/// The time that a sandbox may use of each of its processors in a period. The rest is for others: threads that sleep for
-/// microseconds otherwise keep the scheduler from running anybody else on their processors, for up to a minute on Linux 6.18. Each
-/// time their cgroup has used its quota, the others run.
-const CPU_QUOTA_US: u64 = 19_000;
+pub use processors::{CPU_PERIOD_US, cpu_quota_us, cpus_of, shares};
+
 const ROOT: &str = "/sys/fs/cgroup";
 /// Under v1, the root cgroup in the hierarchy that limits disks.
 const ROOT_DISKS: &str = "/sys/fs/cgroup/blkio";
@@ -50,10 +46,10 @@ pub enum Layout {
 pub struct Cgroups {
     pub layout: Layout,
     parent: String,
-    /// Under v2, the loaded program that limits devices.
-    device_program: Arc<OnceLock<OwnedFd>>,
-    /// Under v1, devices whose rate limits an earlier daemon has set.
-    stale_limits: Arc<Mutex<HashSet<DeviceNumber>>>,
+    /// Under v2.
+    device_program: DeviceProgram,
+    /// Under v1.
+    disk_limits: RootDiskLimits,
 }
 
 /// One cgroup of a sandbox.
@@ -89,11 +85,6 @@ pub enum Population {
     Frozen,
 }
 
-/// The time in each [`CPU_PERIOD_US`] that a sandbox with this number of processors may use, on all of them together.
-pub fn cpu_quota_us(cpu: u32) -> u64 {
-    u64::from(cpu) * CPU_QUOTA_US
-}
-
 impl Cgroups {
     pub fn of_host(parent: &str) -> Self {
         let layout =
@@ -101,8 +92,8 @@ impl Cgroups {
         Self {
             layout,
             parent: parent.to_owned(),
-            device_program: Arc::default(),
-            stale_limits: Arc::default(),
+            device_program: DeviceProgram::default(),
+            disk_limits: RootDiskLimits::new(Path::new(ROOT_DISKS)),
         }
     }
 
@@ -277,12 +268,7 @@ impl Cgroups {
         let dir = self.dir("blkio", name);
         match self.layout {
             Layout::V2 => disk::limit_v2(&dir, device, rates),
-            Layout::V1 => {
-                if self.stale_limits().remove(&device) {
-                    disk::unlimit_reused_v1(Path::new(ROOT_DISKS), device)?;
-                }
-                disk::limit_v1(Path::new(ROOT_DISKS), &dir, device, rates)
-            }
+            Layout::V1 => self.disk_limits.set(&dir, device, rates),
         }
     }
 
@@ -290,21 +276,16 @@ impl Cgroups {
     pub fn unlimit_disk(&self, name: &str, device: DeviceNumber) -> io::Result<()> {
         match self.layout {
             Layout::V2 => Ok(()),
-            Layout::V1 => disk::unlimit_v1(Path::new(ROOT_DISKS), &self.dir("blkio", name), device),
+            Layout::V1 => self.disk_limits.remove(&self.dir("blkio", name), device),
         }
     }
 
     /// Removes the rate limits of sandboxes whose daemon was killed: at once, or when their device is used next.
     pub fn unlimit_free_disks(&self) -> io::Result<()> {
-        if self.layout == Layout::V1 {
-            let attached = disk::unlimit_free_v1(Path::new(ROOT_DISKS), loopdev::is_free)?;
-            self.stale_limits().extend(attached);
+        match self.layout {
+            Layout::V2 => Ok(()),
+            Layout::V1 => self.disk_limits.remove_stale(),
         }
-        Ok(())
-    }
-
-    fn stale_limits(&self) -> MutexGuard<'_, HashSet<DeviceNumber>> {
-        self.stale_limits.lock().ignore_poison()
     }
 
     /// Creates the cgroups with limits, for a backend whose runtime does not. Processes enter them by [`Self::entry_files`],
@@ -323,7 +304,7 @@ impl Cgroups {
             Layout::V2 => {
                 v2::create(Path::new(ROOT), &self.parent, name, pids_max)?;
                 if isolation == Isolation::Container {
-                    devices::limit_v2(&self.dir("", name), self.device_program()?)?;
+                    self.device_program.limit(&self.dir("", name))?;
                 }
             }
             Layout::V1 => v1::create(|controller, name| self.dir(controller, name), name, pids_max)?,
@@ -353,14 +334,6 @@ impl Cgroups {
         match fs::read_to_string(self.dir("pids", name).join("pids.max"))?.trim() {
             NO_FORKS => self.allow_forks(name, NO_FORKS, most),
             _ => Ok(()),
-        }
-    }
-
-    fn device_program(&self) -> io::Result<&OwnedFd> {
-        match self.device_program.get() {
-            Some(program) => Ok(program),
-            // Loaded twice if two first sandboxes start at once; one of the two is dropped.
-            None => devices::load_v2().map(|program| self.device_program.get_or_init(|| program)),
         }
     }
 
@@ -472,9 +445,4 @@ fn as_far_as_possible(moved: io::Result<()>) -> io::Result<()> {
 /// Whether the cgroup was removed: its files are not found, or open ones give ENODEV.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
-}
-
-/// CPU shares in proportion to the number of processors.
-pub fn shares(cpu: u32) -> u64 {
-    u64::from(cpu) * 1024
 }

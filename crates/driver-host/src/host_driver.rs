@@ -32,7 +32,6 @@ use crate::description::write_resolv_conf;
 use crate::disk::{self, MountedDisks, SnapshotMounts};
 use crate::hoarders::Hoarders;
 use crate::kernel_tables::shared_limits;
-use crate::loopdev;
 use crate::paths::{
     Paths, bundles_dir, isolation_of, mount_place, runtime_root, sandboxes_dir, snapshots_dir, templates_dir,
 };
@@ -144,17 +143,10 @@ impl HostState {
         for dir in
             [bundles_dir(settings), runtime_root(settings), mount_place(settings), settings.run_dir.clone()]
         {
-            match fs::remove_dir(&dir) {
-                // A directory that is not empty is in use.
-                Err(error)
-                    if !matches!(
-                        error.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
-                    ) =>
-                {
-                    return Err(error);
-                }
-                _ => {}
+            match base::allow_missing(fs::remove_dir(&dir)) {
+                // It is in use.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                removed => removed?,
             }
         }
         Ok(())
@@ -239,19 +231,9 @@ impl HostState {
     /// Kills the processes of a sandbox and unmounts its disk.
     fn end_processes(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
         // Before the kill: once the processes have ended, another sandbox may get the device.
-        self.unlimit_disk(id, paths);
+        self.disks.unlimit(id, paths);
         self.kill(id)?;
         self.disks.unmount(id);
         Ok(())
-    }
-
-    fn unlimit_disk(&self, id: &SandboxId, paths: &Paths) {
-        let device = fs::read_to_string(paths.disk_device()).ok().and_then(|text| text.parse().ok());
-        if let Some(device) = device
-            && loopdev::is_free_or_of(device, id.as_str())
-            && let Err(error) = self.cgroups.unlimit_disk(id.as_str(), device)
-        {
-            tracing::warn!(%id, %error, "cannot remove a rate limit of a loop device");
-        }
     }
 }

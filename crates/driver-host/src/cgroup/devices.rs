@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 /// Character devices: major number, and minor number if not all.
 const ALLOWED: [(i32, Option<i32>); 8] = [
@@ -122,8 +123,24 @@ struct Attach {
     flags: u32,
 }
 
+/// The program of this daemon, which is loaded when it is first needed. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct DeviceProgram(Arc<OnceLock<OwnedFd>>);
+
+impl DeviceProgram {
+    /// Limits the devices of a new cgroup.
+    pub fn limit(&self, dir: &Path) -> io::Result<()> {
+        let program = match self.0.get() {
+            Some(program) => program,
+            // Loaded twice if two first sandboxes start at once; one of the two is dropped.
+            None => load_v2().map(|program| self.0.get_or_init(|| program))?,
+        };
+        limit_v2(dir, program)
+    }
+}
+
 /// Loads the program.
-pub fn load_v2() -> io::Result<OwnedFd> {
+fn load_v2() -> io::Result<OwnedFd> {
     let instructions = program();
     let load = Load {
         kind: BPF_PROG_TYPE_CGROUP_DEVICE,
@@ -138,7 +155,7 @@ pub fn load_v2() -> io::Result<OwnedFd> {
 }
 
 /// Limits the devices of a new cgroup by the loaded program.
-pub fn limit_v2(dir: &Path, program: &OwnedFd) -> io::Result<()> {
+fn limit_v2(dir: &Path, program: &OwnedFd) -> io::Result<()> {
     let cgroup = fs::File::open(dir)?;
     let number = |fd: i32| fd.unsigned_abs();
     let attach = Attach {

@@ -8,12 +8,16 @@
 //! A limit of the root cgroup outlives the sandbox. It is removed when the sandbox stops. If its daemon was killed, the next one removes
 //! it when it starts, or, if the device is attached then, when the device is used next.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use base::IgnorePoison;
 
 use super::is_gone;
-use crate::loopdev::DeviceNumber;
+use crate::loopdev::{self, DeviceNumber};
 use crate::settings::DiskRates;
 
 const BYTES_PER_MB: u64 = 1 << 20;
@@ -30,8 +34,41 @@ fn throttles(rates: DiskRates) -> [(&'static str, u64); 4] {
     ]
 }
 
+/// The limits of the root cgroup under v1.
+#[derive(Debug, Clone)]
+pub struct RootDiskLimits {
+    root: &'static Path,
+    /// Devices whose limits an earlier daemon has set.
+    stale: Arc<Mutex<HashSet<DeviceNumber>>>,
+}
+
+impl RootDiskLimits {
+    pub fn new(root: &'static Path) -> Self {
+        Self { root, stale: Arc::default() }
+    }
+
+    /// Sets the limits of a sandbox's disk, in both cgroups.
+    pub fn set(&self, sandbox: &Path, device: DeviceNumber, rates: DiskRates) -> io::Result<()> {
+        if self.stale.lock().ignore_poison().remove(&device) {
+            unlimit_reused_v1(self.root, device)?;
+        }
+        limit_v1(self.root, sandbox, device, rates)
+    }
+
+    pub fn remove(&self, sandbox: &Path, device: DeviceNumber) -> io::Result<()> {
+        unlimit_v1(self.root, sandbox, device)
+    }
+
+    /// Removes those that an earlier daemon has left: at once, or when their device is used next.
+    pub fn remove_stale(&self) -> io::Result<()> {
+        let attached = unlimit_free_v1(self.root, loopdev::is_free)?;
+        self.stale.lock().ignore_poison().extend(attached);
+        Ok(())
+    }
+}
+
 /// Sets the limits under v1.
-pub fn limit_v1(root: &Path, sandbox: &Path, device: DeviceNumber, rates: DiskRates) -> io::Result<()> {
+fn limit_v1(root: &Path, sandbox: &Path, device: DeviceNumber, rates: DiskRates) -> io::Result<()> {
     for (file, rate) in throttles(rates).into_iter().filter(|(_, rate)| *rate > 0) {
         // Otherwise the files of a kernel without throttles would be created.
         if !root.join(file).exists() {
@@ -46,7 +83,7 @@ pub fn limit_v1(root: &Path, sandbox: &Path, device: DeviceNumber, rates: DiskRa
 
 /// Removes those limits of the root cgroup that the sandbox's cgroup has too. The root's list is not read: the kernel visits every
 /// device of the host for it.
-pub fn unlimit_v1(root: &Path, sandbox: &Path, device: DeviceNumber) -> io::Result<()> {
+fn unlimit_v1(root: &Path, sandbox: &Path, device: DeviceNumber) -> io::Result<()> {
     for (file, _) in throttles(DiskRates::default()) {
         if devices_with_limit(&sandbox.join(file))?.contains(&device) {
             remove(root, file, device)?;
@@ -56,7 +93,7 @@ pub fn unlimit_v1(root: &Path, sandbox: &Path, device: DeviceNumber) -> io::Resu
 }
 
 /// Removes the limits of devices that are not attached; returns the devices of the others.
-pub fn unlimit_free_v1(root: &Path, is_free: impl Fn(DeviceNumber) -> bool) -> io::Result<Vec<DeviceNumber>> {
+fn unlimit_free_v1(root: &Path, is_free: impl Fn(DeviceNumber) -> bool) -> io::Result<Vec<DeviceNumber>> {
     let mut attached = Vec::new();
     for (file, _) in throttles(DiskRates::default()) {
         for device in devices_with_limit(&root.join(file))? {
@@ -71,7 +108,7 @@ pub fn unlimit_free_v1(root: &Path, is_free: impl Fn(DeviceNumber) -> bool) -> i
 }
 
 /// Removes the limits of a device that its last sandbox has left.
-pub fn unlimit_reused_v1(root: &Path, device: DeviceNumber) -> io::Result<()> {
+fn unlimit_reused_v1(root: &Path, device: DeviceNumber) -> io::Result<()> {
     throttles(DiskRates::default()).iter().try_for_each(|(file, _)| remove(root, file, device))
 }
 

@@ -1,6 +1,7 @@
 //! The mounted disks of sandboxes with processes.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,6 +102,17 @@ impl MountedDisks {
             return Ok(None);
         }
         loopdev::find(&Paths::of(&self.settings, id).disk())
+    }
+
+    /// Removes the rate limits of the disk of a sandbox that is about to end.
+    pub fn unlimit(&self, id: &SandboxId, paths: &Paths) {
+        let device = fs::read_to_string(paths.disk_device()).ok().and_then(|text| text.parse().ok());
+        if let Some(device) = device
+            && loopdev::is_free_or_of(device, id.as_str())
+            && let Err(error) = self.cgroups.unlimit_disk(id.as_str(), device)
+        {
+            tracing::warn!(%id, %error, "cannot remove a rate limit of a loop device");
+        }
     }
 
     /// Unmounts the disk of a sandbox without processes. Returns when everything is written.
