@@ -39,48 +39,52 @@ pub trait RequestBody: Sized {
     }
 }
 
-impl RequestBody for CreateBody {
-    type Content = Self;
-    type Rules = ConfigRules;
-    type Validated = SandboxConfig;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, rules: &ConfigRules) -> Result<SandboxConfig, RequestRefusal> {
-        rules::sandbox_config(content, rules).map_err(|error| readable(error).into())
-    }
+fn checked<T, R, V, E: Into<ExecuteRefusal>>(
+    content: T,
+    rules: &R,
+    check: impl FnOnce(T, &R) -> Result<V, E>,
+) -> Result<V, RequestRefusal> {
+    check(content, rules).map_err(refused)
 }
 
-/// A change of a network policy: the type of the field `network` in a create request.
-impl RequestBody for CreateNetwork {
-    type Content = Self;
-    type Rules = ConfigRules;
-    type Validated = NetworkChange;
+/// Declares bodies of which nothing but the fields is parsed: the type, the rules, what the check returns, and the check.
+macro_rules! plain_bodies {
+    ($($body:ty, $rules:ty => $validated:ty: $check:expr;)*) => {$(
+        impl RequestBody for $body {
+            type Content = Self;
+            type Rules = $rules;
+            type Validated = $validated;
 
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
+            fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
+                strict::body(body)
+            }
 
-    fn check(content: Self, rules: &ConfigRules) -> Result<NetworkChange, RequestRefusal> {
-        rules::network_change(content, rules).map_err(|error| readable(error).into())
-    }
+            fn check(content: Self, rules: &$rules) -> Result<$validated, RequestRefusal> {
+                checked(content, rules, $check)
+            }
+        }
+    )*};
 }
 
-/// A new timeout in ms.
-impl RequestBody for TimeoutBody {
-    type Content = Self;
-    type Rules = ConfigRules;
-    type Validated = u64;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, rules: &ConfigRules) -> Result<u64, RequestRefusal> {
-        rules::new_timeout(content, rules).map_err(|error| readable(error).into())
-    }
+plain_bodies! {
+    CreateBody, ConfigRules => SandboxConfig: rules::sandbox_config;
+    // A change of a network policy: the type of the field `network` in a create request.
+    CreateNetwork, ConfigRules => NetworkChange: rules::network_change;
+    // A new timeout in ms.
+    TimeoutBody, ConfigRules => u64: rules::new_timeout;
+    CodeBody, ExecuteRules => CodeRequest: rules::code_request;
+    CodeContextBody, () => Self: |content, (): &()| rules::code_context(content);
+    TerminalBody, ExecuteRules => DetachedCommand: rules::terminal_command;
+    // The signal's number.
+    SignalBody, () => i32: |content: Self, (): &()| signal(&content.signal);
+    ExposeBody, () => ExposeRequest: |content: Self, (): &()| rules::expose_request(&content);
+    // The lifetime in milliseconds.
+    TokenBody, () => u64: |content: Self, (): &()| rules::token_lifetime_ms(&content);
+    SnapshotBody, ConfigRules => SnapshotRequest: rules::snapshot_request;
+    TemplateBody, ConfigRules => TemplateRequest: rules::template_request;
+    // Not checked: a text that is not an id names no snapshot.
+    RollbackBody, () => Self: |content, (): &()| Ok::<Self, ConfigError>(content);
+    ForkBody, ConfigRules => ForkRequest: rules::fork_request;
 }
 
 /// A checked command.
@@ -114,140 +118,6 @@ impl RequestBody for CommandBody {
             }
         };
         checked.map_err(refused)
-    }
-}
-
-impl RequestBody for CodeBody {
-    type Content = Self;
-    type Rules = ExecuteRules;
-    type Validated = CodeRequest;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, rules: &ExecuteRules) -> Result<CodeRequest, RequestRefusal> {
-        rules::code_request(content, rules).map_err(|error| readable(error).into())
-    }
-}
-
-impl RequestBody for CodeContextBody {
-    type Content = Self;
-    type Rules = ();
-    type Validated = Self;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, (): &()) -> Result<Self, RequestRefusal> {
-        rules::code_context(content).map_err(|error| readable(error).into())
-    }
-}
-
-impl RequestBody for TerminalBody {
-    type Content = Self;
-    type Rules = ExecuteRules;
-    type Validated = DetachedCommand;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, rules: &ExecuteRules) -> Result<DetachedCommand, RequestRefusal> {
-        rules::terminal_command(content, rules).map_err(refused)
-    }
-}
-
-impl RequestBody for SignalBody {
-    type Content = Self;
-    type Rules = ();
-    /// The signal's number.
-    type Validated = i32;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, (): &()) -> Result<i32, RequestRefusal> {
-        let Self { signal } = content;
-        signal_number(&signal).ok_or_else(|| {
-            let names: Vec<String> = api::SIGNALS.iter().map(|(name, _)| (*name).to_owned()).collect();
-            let allowed = alternatives(&names);
-            ConfigError { field: "signal".to_owned(), got: quoted(&signal), allowed }.into()
-        })
-    }
-}
-
-impl RequestBody for ExposeBody {
-    type Content = Self;
-    type Rules = ();
-    type Validated = ExposeRequest;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, (): &()) -> Result<ExposeRequest, RequestRefusal> {
-        rules::expose_request(&content).map_err(|error| readable(error).into())
-    }
-}
-
-impl RequestBody for TokenBody {
-    type Content = Self;
-    type Rules = ();
-    /// The lifetime in milliseconds.
-    type Validated = u64;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, (): &()) -> Result<u64, RequestRefusal> {
-        rules::token_lifetime_ms(&content).map_err(|error| readable(error).into())
-    }
-}
-
-impl RequestBody for SnapshotBody {
-    type Content = Self;
-    type Rules = ConfigRules;
-    type Validated = SnapshotRequest;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, rules: &ConfigRules) -> Result<SnapshotRequest, RequestRefusal> {
-        rules::snapshot_request(content, rules).map_err(|error| readable(error).into())
-    }
-}
-
-impl RequestBody for TemplateBody {
-    type Content = Self;
-    type Rules = ConfigRules;
-    type Validated = TemplateRequest;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, rules: &ConfigRules) -> Result<TemplateRequest, RequestRefusal> {
-        rules::template_request(content, rules).map_err(|error| readable(error).into())
-    }
-}
-
-impl RequestBody for RollbackBody {
-    type Content = Self;
-    type Rules = ();
-    /// Not checked: a text that is not an id names no snapshot.
-    type Validated = Self;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, (): &()) -> Result<Self, RequestRefusal> {
-        Ok(content)
     }
 }
 
@@ -288,20 +158,6 @@ fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<Parsed<T>
     strict::body(body)
 }
 
-impl RequestBody for ForkBody {
-    type Content = Self;
-    type Rules = ConfigRules;
-    type Validated = ForkRequest;
-
-    fn parse(body: &[u8]) -> Result<Parsed<Self>, RequestRefusal> {
-        strict::body(body)
-    }
-
-    fn check(content: Self, rules: &ConfigRules) -> Result<ForkRequest, RequestRefusal> {
-        rules::fork_request(content, rules).map_err(|error| readable(error).into())
-    }
-}
-
 impl RequestBody for EventsBody {
     type Content = OneOrMore<EventBody>;
     type Rules = ();
@@ -329,13 +185,20 @@ impl RequestBody for EventsBody {
     }
 }
 
+fn signal(name: &str) -> Result<i32, ConfigError> {
+    signal_number(name).ok_or_else(|| {
+        let names: Vec<String> = api::SIGNALS.iter().map(|(name, _)| (*name).to_owned()).collect();
+        ConfigError { field: "signal".to_owned(), got: quoted(name), allowed: alternatives(&names) }
+    })
+}
+
 /// The number of a signal by its name.
 pub fn signal_number(name: &str) -> Option<i32> {
     api::SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| i32::from(*number))
 }
 
-fn refused(refusal: ExecuteRefusal) -> RequestRefusal {
-    match refusal {
+fn refused(refusal: impl Into<ExecuteRefusal>) -> RequestRefusal {
+    match refusal.into() {
         ExecuteRefusal::CommandTooLong { bytes, most } => RequestRefusal::CommandTooLong { bytes, most },
         ExecuteRefusal::Invalid(error) => readable(error).into(),
     }
