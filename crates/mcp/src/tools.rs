@@ -5,6 +5,7 @@
 //! actions. Every tool has bounded results.
 
 mod alternatives;
+mod cancel_on_drop;
 mod code;
 mod create;
 mod expose;

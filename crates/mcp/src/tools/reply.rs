@@ -62,6 +62,11 @@ fn unserializable(error: &serde_json::Error) -> ToolFailure {
     ToolFailure::new(format!("The result cannot be serialized: {error}."), "Report this to the user.")
 }
 
+/// For numbers that a result leaves out if they are zero.
+pub fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,8 +20,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::cancel_on_drop::CancelOnDrop;
 use super::output::OutputPage;
-use super::reply::ToolReply;
+use super::reply::{ToolReply, is_zero};
 use super::schema::{self, Effect};
 use super::shared::SandboxReference;
 use super::{Declared, ToolCall, within};
@@ -130,10 +131,6 @@ pub struct Ran {
     cursor: Option<String>,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// A position in the output of an execution.
 #[derive(Debug, PartialEq, Eq)]
 struct Cursor {
@@ -194,7 +191,8 @@ async fn start(call: &ToolCall, arguments: RunCommand) -> Result<ToolReply<Ran>,
         let ran = Ran::new(&execution, page, ExecutionState::Running);
         return Ok(finish(ran, target.note.into_iter().collect()));
     }
-    let kill = CancelOnDrop(Some(execution.clone()));
+    let begun = execution.clone();
+    let kill = CancelOnDrop::new(move || cancel(begun.clone()));
     let mut page = OutputPage::default();
     let following = execution.follow_with_line_ends();
     match follow(call, following, None, &mut page, timeout + MARGIN, Until::Done).await {
@@ -423,34 +421,10 @@ fn finish(ran: Ran, notes: Vec<String>) -> ToolReply<Ran> {
     ToolReply::texts(ran.texts().into_iter().chain(notes), ran)
 }
 
-/// Cancels an execution whose call was dropped.
-struct CancelOnDrop(Option<Detached>);
-
-impl CancelOnDrop {
-    /// Kills the processes of the command.
-    async fn cancel(mut self) {
-        if let Some(execution) = &self.0
-            && let Err(error) = execution.cancel().await
-        {
-            tracing::debug!(%error, "cannot cancel an execution; its time limit ends it");
-        }
-        self.0 = None;
-    }
-
-    fn disarm(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        let Some(execution) = self.0.take() else { return };
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                // If it fails, the time limit of the command ends it.
-                let _ = execution.cancel().await;
-            });
-        }
+/// Kills the processes of a command.
+async fn cancel(execution: Detached) {
+    if let Err(error) = execution.cancel().await {
+        tracing::debug!(%error, "cannot cancel an execution; its time limit ends it");
     }
 }
 

@@ -16,6 +16,7 @@ use super::build_log::{self, Built, LONGEST_WAIT_S, Log, Stopped};
 use super::{LONGEST_NAME, NAME_PATTERN};
 use crate::failure::ToolFailure;
 use crate::session::MARK;
+use crate::tools::cancel_on_drop::CancelOnDrop;
 use crate::tools::reply::ToolReply;
 use crate::tools::shared::Domains;
 use crate::tools::{ToolCall, schema};
@@ -62,7 +63,8 @@ pub struct BuildRequest {
 pub async fn build(call: &ToolCall, arguments: BuildRequest) -> Result<ToolReply<Built>, ToolFailure> {
     let wait = build_log::wait(arguments.wait_seconds, DEFAULT_WAIT_S)?;
     let accepted = request(call, arguments)?.await?;
-    let cancel = CancelOnDrop(Some((call.client.clone(), accepted.id.clone())));
+    let (client, id) = (call.client.clone(), accepted.id.clone());
+    let cancel = CancelOnDrop::new(move || cancel(client.clone(), id.clone()));
     let mut log = Log::default();
     let stopped = build_log::follow(call, &accepted.id, wait, &mut log).await;
     if let Stopped::Cancelled = stopped {
@@ -88,33 +90,8 @@ fn request(call: &ToolCall, arguments: BuildRequest) -> Result<BuildTemplate, To
     Ok(build)
 }
 
-/// Cancels a build whose call was dropped: nobody gets the id of its template.
-struct CancelOnDrop(Option<(Client, TemplateId)>);
-
-impl CancelOnDrop {
-    async fn cancel(mut self) {
-        if let Some((client, id)) = &self.0 {
-            cancel(client, id).await;
-        }
-        // Not earlier: a drop during the request has to repeat it.
-        self.0 = None;
-    }
-
-    fn disarm(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        let Some((client, id)) = self.0.take() else { return };
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { cancel(&client, &id).await });
-        }
-    }
-}
-
-async fn cancel(client: &Client, id: &TemplateId) {
+/// Without the result of the call nobody gets the id of the template.
+async fn cancel(client: Client, id: TemplateId) {
     if let Err(error) = client.cancel_template(id.as_str()).await {
         tracing::debug!(%error, "cannot cancel a build; its time limit ends it");
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::ListedTemplate;
 use crate::failure::ToolFailure;
 use crate::tools::output::Tail;
-use crate::tools::reply::ToolReply;
+use crate::tools::reply::{ToolReply, is_zero};
 use crate::tools::schema::id_pattern;
 use crate::tools::{ToolCall, parse_id, within};
 
@@ -169,10 +169,6 @@ pub struct Built {
     /// Bytes of the log before it.
     #[serde(skip_serializing_if = "is_zero")]
     omitted_bytes: u64,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl Built {
