@@ -173,7 +173,7 @@ impl Files {
 
     /// Sends a call without recording it in a run.
     async fn ask<T: serde::de::DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
-        self.sandbox.json(call).await.map_err(|error| self.sandbox.failed(error))
+        self.sandbox.report(call).await
     }
 
     fn record_event(&self, kind: EventKind, path: &str, more: &[(&str, Value)]) {

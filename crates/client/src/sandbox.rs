@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::client::Client;
 use crate::millis::ms;
@@ -167,17 +167,13 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub async fn refresh(&self) -> Result<SandboxView> {
-        let view = self.view().await.map_err(|error| self.failed(error))?;
+        let view: SandboxView = self.report(ApiCall::get(self.path(""))).await?;
         self.set_known(view.clone());
         Ok(view)
     }
 
     pub(crate) fn set_known(&self, view: SandboxView) {
         *self.inner.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
-    }
-
-    async fn view(&self) -> Result<SandboxView> {
-        self.json(ApiCall::get(self.path(""))).await
     }
 
     /// The URL path of the sandbox with a suffix, which is empty or starts with a slash.
@@ -188,6 +184,11 @@ impl Sandbox {
     /// Sends a call about this sandbox, with the id of its run.
     pub(crate) async fn json<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
         self.inner.client.transport().json(self.in_run(call)?).await
+    }
+
+    /// As [`Self::json`], and reports a failure.
+    pub(crate) async fn report<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
+        self.json(call).await.map_err(|error| self.failed(error))
     }
 
     pub(crate) async fn send<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
@@ -288,7 +289,7 @@ impl Sandbox {
     pub async fn set_timeout(&self, timeout: Duration) -> Result<SandboxView> {
         let body = TimeoutBody { timeout_ms: ms(timeout).into() };
         let call = ApiCall::new(Method::PUT, self.path("/timeout"), Safety::Repeatable).json(&body)?;
-        let view: SandboxView = self.json(call).await.map_err(|error| self.failed(error))?;
+        let view: SandboxView = self.report(call).await?;
         self.set_known(view.clone());
         Ok(view)
     }
@@ -311,17 +312,13 @@ impl Sandbox {
         let times = [("start", start), ("end", end)];
         let given = times.into_iter().filter_map(|(name, time)| Some(format!("{name}={}", time?)));
         let query = given.collect::<Vec<_>>().join("&");
-        let path =
-            self.path(&if query.is_empty() { "/metrics".to_owned() } else { format!("/metrics?{query}") });
-        let metrics: ResourceMetrics =
-            self.json(ApiCall::get(path)).await.map_err(|error| self.failed(error))?;
-        Ok(metrics.data)
+        let path = self.path(&format!("/metrics{}{query}", if query.is_empty() { "" } else { "?" }));
+        Ok(self.report::<ResourceMetrics>(ApiCall::get(path)).await?.data)
     }
 
     async fn order<T: DeserializeOwned>(&self, verb: &str, body: &impl Serialize) -> Result<T> {
-        let call =
-            ApiCall::new(Method::POST, self.path(&format!("/{verb}")), Safety::AfterAnswer).json(body)?;
-        self.json(call).await.map_err(|error| self.failed(error))
+        let path = self.path(&format!("/{verb}"));
+        self.report(ApiCall::new(Method::POST, path, Safety::AfterAnswer).json(body)?).await
     }
 
     /// Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
@@ -392,8 +389,7 @@ impl Sandbox {
 
     pub(crate) fn record_event(&self, kind: EventKind, data: &[(&str, Value)]) {
         if let Some(run) = self.run() {
-            let data: Map<String, Value> =
-                data.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+            let data = data.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
             run.record(kind, Some(&self.inner.id), data);
         }
     }
@@ -401,20 +397,12 @@ impl Sandbox {
     /// Reports a failed call, and the termination of the sandbox if the error reports it.
     pub(crate) fn failed(&self, error: Error) -> Error {
         if let Some(reason) = error.terminated() {
-            self.ended(&Terminated {
-                reason: reason.to_owned(),
-                total_runtime_ms: None,
-                terminated_at: None,
-            });
+            let reason = reason.to_owned();
+            self.ended(&Terminated { reason, total_runtime_ms: None, terminated_at: None });
         }
-        self.record_event(
-            EventKind::SandboxError,
-            &[
-                ("code", error.code_name().into()),
-                ("message", error.message().into()),
-                ("requestId", error.request_id().into()),
-            ],
-        );
+        let (code, message) = (error.code_name().into(), error.message().into());
+        let data = [("code", code), ("message", message), ("requestId", error.request_id().into())];
+        self.record_event(EventKind::SandboxError, &data);
         self.notify(&Failed { error: error.clone() });
         error
     }

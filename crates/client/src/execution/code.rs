@@ -51,7 +51,7 @@ impl Sandbox {
     /// ```
     pub async fn code_contexts(&self) -> Result<Vec<CodeContext>> {
         let call = ApiCall::get(self.path("/code/contexts"));
-        Ok(self.context_call::<CodeContextList>(call).await?.data)
+        Ok(self.send::<CodeContextList>(call).await?.data)
     }
 
     /// Creates a context for `python`, `javascript`, `bash` or another kernel of the image, in the sandbox's `workdir` or in `cwd`. Code
@@ -67,7 +67,7 @@ impl Sandbox {
         let body = CodeContextBody { language: Some(language.to_owned()), cwd: cwd.map(str::to_owned) };
         let call =
             ApiCall::new(Method::POST, self.path("/code/contexts"), Safety::OnlyUnstarted).json(&body)?;
-        self.context_call(call).await
+        self.send(call).await
     }
 
     /// Replaces the kernel of a context by a new one, without the state of the old one.
@@ -79,7 +79,7 @@ impl Sandbox {
     /// ```
     pub async fn restart_code_context(&self, context_id: &str) -> Result<CodeContext> {
         let path = self.path(&format!("/code/contexts/{}/restart", checked(context_id)?));
-        self.context_call(ApiCall::new(Method::POST, path, Safety::Repeatable)).await
+        self.send(ApiCall::new(Method::POST, path, Safety::Repeatable)).await
     }
 
     /// Removes a context and kills its kernel.
@@ -91,11 +91,7 @@ impl Sandbox {
     /// ```
     pub async fn remove_code_context(&self, context_id: &str) -> Result<CodeContextRemoved> {
         let path = self.path(&format!("/code/contexts/{}", checked(context_id)?));
-        self.context_call(ApiCall::new(Method::DELETE, path, Safety::AfterAnswer)).await
-    }
-
-    async fn context_call<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T> {
-        self.client().transport().json(call).await.map_err(|error| self.failed(error))
+        self.send(ApiCall::new(Method::DELETE, path, Safety::AfterAnswer)).await
     }
 }
 

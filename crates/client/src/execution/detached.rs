@@ -82,7 +82,7 @@ impl Execute {
         };
         let path = format!("/v1/sandboxes/{}/execute", sandbox.id());
         let call = ApiCall::new(Method::POST, path, Safety::Command).json(&body)?.key(&key)?;
-        let view: ExecutionView = request(&sandbox, call).await?;
+        let view: ExecutionView = sandbox.send(call).await?;
         Ok(Detached { sandbox, id: view.execution_id })
     }
 }
@@ -150,12 +150,8 @@ impl PagedQuery for AllExecutions {
 
     async fn fetch(&self, range: PageRange) -> Result<Page<ExecutionView>> {
         let path = format!("/v1/sandboxes/{}/executions?{range}", self.sandbox.id());
-        request(&self.sandbox, ApiCall::get(path)).await
+        self.sandbox.send(ApiCall::get(path)).await
     }
-}
-
-async fn request<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: ApiCall) -> Result<T> {
-    sandbox.client().transport().json(call).await.map_err(|error| sandbox.failed(error))
 }
 
 /// A handle for a detached command or a terminal. Dropping it does not affect the command.
@@ -216,7 +212,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn status(&self) -> Result<ExecutionView> {
-        request(&self.sandbox, ApiCall::get(self.path(""))).await
+        self.sandbox.send(ApiCall::get(self.path(""))).await
     }
 
     /// Returns the output so far.
@@ -231,7 +227,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn output(&self) -> Result<ExecutionOutput> {
-        request(&self.sandbox, ApiCall::get(self.path("/output"))).await
+        self.sandbox.send(ApiCall::get(self.path("/output"))).await
     }
 
     /// Returns the output after an offset, as in [`ExecutionOutput::next`](crate::ExecutionOutput).
@@ -244,7 +240,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn output_after(&self, offset: &str) -> Result<ExecutionOutput> {
-        request(&self.sandbox, ApiCall::get(self.path(&format!("/output?after={}", encoded(offset))))).await
+        self.sandbox.send(ApiCall::get(self.path(&format!("/output?after={}", encoded(offset))))).await
     }
 
     /// Returns the exact bytes of the output so far, or of that after an offset, also if they are not UTF-8.
@@ -261,7 +257,7 @@ impl Detached {
     pub async fn output_bytes(&self, offset: Option<&str>) -> Result<OutputBytes<ExecutionOutput>> {
         let after = offset.map(|offset| format!("&after={}", encoded(offset))).unwrap_or_default();
         let path = self.path(&format!("/output?encoding=base64{after}"));
-        let mut output: ExecutionOutput = request(&self.sandbox, ApiCall::get(path)).await?;
+        let mut output: ExecutionOutput = self.sandbox.send(ApiCall::get(path)).await?;
         let texts = [take(&mut output.stdout), take(&mut output.stderr)];
         OutputBytes::new(texts, output.encoding, output)
     }
@@ -338,7 +334,7 @@ impl Detached {
         if let Some(limit) = limit {
             call = call.timeout(limit);
         }
-        request::<StdinWritten>(&self.sandbox, call).await.map(drop)
+        self.sandbox.send::<StdinWritten>(call).await.map(drop)
     }
 
     /// Sends a signal, such as `SIGINT`.
@@ -353,7 +349,7 @@ impl Detached {
     pub async fn signal(&self, name: &str) -> Result<()> {
         let body = SignalBody { signal: name.to_owned() };
         let call = ApiCall::new(Method::POST, self.path("/signal"), Safety::AfterAnswer).json(&body)?;
-        request::<ExecutionView>(&self.sandbox, call).await.map(drop)
+        self.sandbox.send::<ExecutionView>(call).await.map(drop)
     }
 
     /// Kills the command and all its processes. Has no effect if it has ended.
@@ -365,6 +361,6 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn cancel(&self) -> Result<ExecutionView> {
-        request(&self.sandbox, ApiCall::new(Method::DELETE, self.path(""), Safety::Repeatable)).await
+        self.sandbox.send(ApiCall::new(Method::DELETE, self.path(""), Safety::Repeatable)).await
     }
 }
