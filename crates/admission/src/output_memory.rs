@@ -142,20 +142,17 @@ pub struct OutputReservation {
 impl OutputReservation {
     /// Before a command starts.
     pub async fn start(&mut self) -> Result<(), ApiError> {
-        let limits = self.limits;
-        self.reserve(START_BYTES).await.map_err(|exhausted| limits.not_started(exhausted))
+        self.reserve(START_BYTES).await.map_err(|exhausted| self.limits.not_started(exhausted))
     }
 
     /// Reserves until `bytes` of a response that can be asked for again are covered.
     pub async fn cover(&mut self, bytes: usize) -> Result<(), ApiError> {
-        let limits = self.limits;
-        self.reserve(bytes).await.map_err(|exhausted| limits.too_large_response(exhausted))
+        self.reserve(bytes).await.map_err(|exhausted| self.limits.too_large_response(exhausted))
     }
 
     /// Reserves until `bytes` of the output of a command are covered. If that fails, the command has to be ended.
     pub async fn cover_command(&mut self, bytes: usize) -> Result<(), ApiError> {
-        let limits = self.limits;
-        self.reserve(bytes).await.map_err(|exhausted| limits.ended(exhausted, bytes))
+        self.reserve(bytes).await.map_err(|exhausted| self.limits.ended(exhausted, bytes))
     }
 
     async fn reserve(&mut self, bytes: usize) -> Result<(), Exhausted> {
@@ -226,10 +223,8 @@ impl OutputLimits {
     }
 
     fn too_large_response(self, exhausted: Exhausted) -> ApiError {
-        self.refused(
-            exhausted,
-            "the memory for buffered output is full of unread responses; read them, or wait",
-        )
+        let why = "the memory for buffered output is full of unread responses; read them, or wait";
+        self.refused(exhausted, why)
     }
 }
 
