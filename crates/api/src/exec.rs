@@ -140,25 +140,18 @@ named! {
     }
 }
 
-/// How a response has the output of a command. `text`: with U+FFFD for bytes that are not UTF-8. `base64`: the exact bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum OutputEncoding {
-    #[default]
-    Text,
-    Base64,
+named! {
+    /// How a response has the output of a command. `text`: with U+FFFD for bytes that are not UTF-8. `base64`: the exact bytes.
+    #[derive(Default)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    OutputEncoding by as_str {
+        #[default]
+        Text = "text",
+        Base64 = "base64",
+    }
 }
 
 impl OutputEncoding {
-    /// The value in a query and in a response.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Base64 => "base64",
-        }
-    }
-
     pub(crate) fn is_text(&self) -> bool {
         *self == Self::Text
     }

@@ -22,80 +22,63 @@ const MAX_BURSTS_OF_ONE: usize = 64;
 /// Reports that wait for the receiver.
 const QUEUE: usize = 1024;
 
-/// Why a flow was refused. [`Reason::code`] is for programs, the text for users.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// The policy does not list the name.
-    NotAllowed,
-    /// The address is closed to every sandbox.
-    ClosedAddress,
-    /// The policy denies the address.
-    DeniedAddress,
-    /// The name points to a closed address.
-    ClosedAnswer,
-    /// The client named no host: no SNI, no `Host`.
-    NoName,
-    /// The address does not belong to the host that the client named.
-    WrongAddress,
-    /// A later request or ClientHello on the connection named another host.
-    NameChanged,
-    /// The address was not learnt for an allowed name, and no name that the client sends decides.
-    UnknownAddress,
-    /// A port that would go around the sandbox's resolver or hide its names (DNS, DoT, QUIC).
-    Port,
-    /// The data is invalid, or arrived too slowly.
-    Malformed,
-    /// The server's answer cannot be parsed as HTTP.
-    BadAnswer,
-    /// The name could not be resolved.
-    Unresolved,
-    /// The sandbox exceeded a limit.
-    TooMany,
-    /// An IP fragment.
-    Fragment,
-}
-
-impl Reason {
-    /// The name of the reason in events.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::NotAllowed => "not-allowed",
-            Self::ClosedAddress => "closed-address",
-            Self::DeniedAddress => "denied-address",
-            Self::ClosedAnswer => "closed-answer",
-            Self::NoName => "no-name",
-            Self::WrongAddress => "wrong-address",
-            Self::NameChanged => "name-changed",
-            Self::UnknownAddress => "unknown-address",
-            Self::Port => "port",
-            Self::Malformed => "malformed",
-            Self::BadAnswer => "bad-answer",
-            Self::Unresolved => "unresolved",
-            Self::TooMany => "too-many",
-            Self::Fragment => "fragment",
+/// Declares [`Reason`]: each with its name in events and its text for users.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident = $code:literal, $text:literal;)*) => {
+        /// Why a flow was refused. [`Reason::code`] is for programs, the text for users.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Reason {
+            $($(#[$doc])* $reason,)*
         }
-    }
+
+        impl Reason {
+            /// The name of the reason in events.
+            pub fn code(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $code,)*
+                }
+            }
+        }
+
+        impl fmt::Display for Reason {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$reason => $text,)*
+                })
+            }
+        }
+    };
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotAllowed => "the policy does not list the name",
-            Self::ClosedAddress => "the address is closed to every sandbox",
-            Self::DeniedAddress => "the policy denies the address",
-            Self::ClosedAnswer => "the name points to an address that is closed to every sandbox",
-            Self::NoName => "the client named no host",
-            Self::WrongAddress => "the address does not belong to the host that the client named",
-            Self::NameChanged => "a request named another host than the first on its connection",
-            Self::UnknownAddress => "the address is not in a DNS answer for a listed name",
-            Self::Port => "the port is closed under this policy",
-            Self::Malformed => "the data is invalid or arrived too slowly",
-            Self::BadAnswer => "the server's response could not be parsed",
-            Self::Unresolved => "the name could not be resolved",
-            Self::TooMany => "the sandbox exceeded a limit",
-            Self::Fragment => "IP fragments are dropped: send datagrams that fit the MTU of eth0",
-        })
-    }
+reasons! {
+    /// The policy does not list the name.
+    NotAllowed = "not-allowed", "the policy does not list the name";
+    /// The address is closed to every sandbox.
+    ClosedAddress = "closed-address", "the address is closed to every sandbox";
+    /// The policy denies the address.
+    DeniedAddress = "denied-address", "the policy denies the address";
+    /// The name points to a closed address.
+    ClosedAnswer = "closed-answer", "the name points to an address that is closed to every sandbox";
+    /// The client named no host: no SNI, no `Host`.
+    NoName = "no-name", "the client named no host";
+    /// The address does not belong to the host that the client named.
+    WrongAddress = "wrong-address", "the address does not belong to the host that the client named";
+    /// A later request or ClientHello on the connection named another host.
+    NameChanged = "name-changed", "a request named another host than the first on its connection";
+    /// The address was not learnt for an allowed name, and no name that the client sends decides.
+    UnknownAddress = "unknown-address", "the address is not in a DNS answer for a listed name";
+    /// A port that would go around the sandbox's resolver or hide its names (DNS, DoT, QUIC).
+    Port = "port", "the port is closed under this policy";
+    /// The data is invalid, or arrived too slowly.
+    Malformed = "malformed", "the data is invalid or arrived too slowly";
+    /// The server's answer cannot be parsed as HTTP.
+    BadAnswer = "bad-answer", "the server's response could not be parsed";
+    /// The name could not be resolved.
+    Unresolved = "unresolved", "the name could not be resolved";
+    /// The sandbox exceeded a limit.
+    TooMany = "too-many", "the sandbox exceeded a limit";
+    /// An IP fragment.
+    Fragment = "fragment", "IP fragments are dropped: send datagrams that fit the MTU of eth0";
 }
 
 /// The destination.

@@ -10,12 +10,11 @@ use crate::{
 /// Checks a message for the agent.
 pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
     match message {
-        ToGuest::Hello { version, min_version } => {
-            if *min_version == 0 || version < min_version {
-                return Err(invalid("version", "is not a range that starts at 1 or later"));
-            }
-            Ok(())
-        }
+        ToGuest::Hello { version, min_version } => refuse_if(
+            *min_version == 0 || version < min_version,
+            "version",
+            "is not a range that starts at 1 or later",
+        ),
         ToGuest::Setup { dirs, .. } => {
             at_most("the list of directories", dirs.len(), MAX_DIRS)?;
             dirs.iter().try_for_each(|dir| path("a directory", dir))
@@ -43,18 +42,13 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
             file(request, users_path)
         }
         ToGuest::Dial { port, window: size, .. } => {
-            if *port == 0 {
-                return Err(invalid("the port", "is 0; allowed: 1 to 65535"));
-            }
+            refuse_if(*port == 0, "the port", "is 0; allowed: 1 to 65535")?;
             window(*size)
         }
         ToGuest::Data { bytes, .. } => at_most("data", bytes.len(), MAX_DATA),
         ToGuest::Credit { bytes, .. } => credit(*bytes),
         ToGuest::Signal { signal, .. } => {
-            if !(1..=64).contains(signal) {
-                return Err(invalid("the signal", "is not from 1 to 64"));
-            }
-            Ok(())
+            refuse_if(!(1..=64).contains(signal), "the signal", "is not from 1 to 64")
         }
         ToGuest::File { request, window: size, .. } => {
             window(*size)?;
@@ -92,18 +86,14 @@ pub(crate) fn to_host(message: &ToHost<'_>) -> Result<(), ProtoError> {
 }
 
 fn exec(spec: &ExecSpec<'_>) -> Result<(), ProtoError> {
-    if spec.argv.first().is_none_or(|program| program.is_empty()) {
-        return Err(invalid("the command", "names no program"));
-    }
+    refuse_if(spec.argv.first().is_none_or(|program| program.is_empty()), "the command", "names no program")?;
     at_most("the list of arguments", spec.argv.len(), MAX_ARGS)?;
     for arg in &spec.argv {
         text("an argument", arg, MAX_STRING)?;
     }
     at_most("the environment", spec.env.len(), MAX_ENV)?;
     for (name, value) in &spec.env {
-        if name.is_empty() || name.contains('=') {
-            return Err(invalid("the name of a variable", "is empty or has a '='"));
-        }
+        refuse_if(name.is_empty() || name.contains('='), "the name of a variable", "is empty or has a '='")?;
         text("the name of a variable", name, MAX_STRING)?;
         text("the value of a variable", value, MAX_STRING.saturating_sub(name.len() + 1))?;
     }
@@ -121,15 +111,11 @@ fn file(
         | FileRequest::Pack { path }
         | FileRequest::Unpack { path } => raw_path(path),
         FileRequest::List { path, limit, .. } => {
-            if !(1..=MAX_ENTRIES).contains(limit) {
-                return Err(invalid("the limit", "is not from 1 to 1000"));
-            }
+            refuse_if(!(1..=MAX_ENTRIES).contains(limit), "the limit", "is not from 1 to 1000")?;
             raw_path(path)
         }
         FileRequest::Write { path, mode, .. } | FileRequest::MakeDir { path, mode, .. } => {
-            if mode.is_some_and(|mode| mode & !MODE_BITS != 0) {
-                return Err(invalid("the mode", "has bits above 0o7777"));
-            }
+            refuse_if(mode.is_some_and(|mode| mode & !MODE_BITS != 0), "the mode", "has bits above 0o7777")?;
             raw_path(path)
         }
         FileRequest::Move { from, to, .. } | FileRequest::Rename { from, to } => {
@@ -140,9 +126,7 @@ fn file(
             raw_path(path)
         }
         FileRequest::ListTree { path, depth, attributes: prefix } => {
-            if *depth == 0 {
-                return Err(invalid("the depth", "is 0"));
-            }
+            refuse_if(*depth == 0, "the depth", "is 0")?;
             prefix.map_or(Ok(()), attribute_prefix)?;
             raw_path(path)
         }
@@ -157,10 +141,11 @@ fn file(
         FileRequest::MakeDirs { path } | FileRequest::Watch { path, .. } => raw_path(path),
         FileRequest::CreateUser { name, uid } => {
             user(name)?;
-            if *uid == 0 || name.contains([':', '/', '\n', ',']) {
-                return Err(invalid("the user", "has the number 0, or a name that /etc/passwd cannot hold"));
-            }
-            Ok(())
+            refuse_if(
+                *uid == 0 || name.contains([':', '/', '\n', ',']),
+                "the user",
+                "has the number 0, or a name that /etc/passwd cannot hold",
+            )
         }
         FileRequest::Sync => Ok(()),
     }
@@ -168,9 +153,7 @@ fn file(
 
 /// A path that may be relative to a user's home.
 fn users_path(path: &[u8]) -> Result<(), ProtoError> {
-    if path.contains(&0) {
-        return Err(invalid("a path", "has a NUL byte"));
-    }
+    refuse_if(path.contains(&0), "a path", "has a NUL byte")?;
     at_most("a path", path.len(), MAX_PATH)
 }
 
@@ -179,9 +162,7 @@ fn user(user: &str) -> Result<(), ProtoError> {
 }
 
 fn name(field: &'static str, name: &str, max: usize) -> Result<(), ProtoError> {
-    if name.is_empty() {
-        return Err(invalid(field, "is empty"));
-    }
+    refuse_if(name.is_empty(), field, "is empty")?;
     text(field, name, max)
 }
 
@@ -196,35 +177,23 @@ fn attributes(attributes: &Attributes<'_>) -> Result<(), ProtoError> {
 
 /// A path of arbitrary bytes.
 fn raw_path(path: &[u8]) -> Result<(), ProtoError> {
-    if !path.starts_with(b"/") {
-        return Err(invalid("a path", "is not absolute"));
-    }
-    if path.contains(&0) {
-        return Err(invalid("a path", "has a NUL byte"));
-    }
+    refuse_if(!path.starts_with(b"/"), "a path", "is not absolute")?;
+    refuse_if(path.contains(&0), "a path", "has a NUL byte")?;
     at_most("a path", path.len(), MAX_PATH)
 }
 
 fn path(field: &'static str, path: &str) -> Result<(), ProtoError> {
-    if !path.starts_with('/') {
-        return Err(invalid(field, "is not an absolute path"));
-    }
+    refuse_if(!path.starts_with('/'), field, "is not an absolute path")?;
     text(field, path, MAX_PATH)
 }
 
 fn text(field: &'static str, text: &str, max: usize) -> Result<(), ProtoError> {
-    if text.as_bytes().contains(&0) {
-        return Err(invalid(field, "has a NUL byte"));
-    }
+    refuse_if(text.as_bytes().contains(&0), field, "has a NUL byte")?;
     at_most(field, text.len(), max)
 }
 
 fn terminal_size(size: TerminalSize) -> Result<(), ProtoError> {
-    if size.fits() {
-        Ok(())
-    } else {
-        Err(invalid("the size of a terminal", "is not from 1 to 1000 columns and rows"))
-    }
+    refuse_if(!size.fits(), "the size of a terminal", "is not from 1 to 1000 columns and rows")
 }
 
 fn window(bytes: u32) -> Result<(), ProtoError> {
@@ -232,9 +201,7 @@ fn window(bytes: u32) -> Result<(), ProtoError> {
 }
 
 fn credit(bytes: u32) -> Result<(), ProtoError> {
-    if bytes == 0 {
-        return Err(invalid("a credit", "is 0"));
-    }
+    refuse_if(bytes == 0, "a credit", "is 0")?;
     at_most("a credit", bytes as usize, MAX_WINDOW as usize)
 }
 
@@ -245,8 +212,8 @@ fn at_most(field: &'static str, got: usize, max: usize) -> Result<(), ProtoError
     Ok(())
 }
 
-fn invalid(field: &'static str, reason: &'static str) -> ProtoError {
-    ProtoError::Invalid { field, reason }
+fn refuse_if(applies: bool, field: &'static str, reason: &'static str) -> Result<(), ProtoError> {
+    if applies { Err(ProtoError::Invalid { field, reason }) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -140,8 +140,7 @@ impl ProgramConnection {
             return Poll::Ready(self.broken(EndReason::Closed));
         }
         if self.state.ends_at_stop.load(Ordering::Relaxed) {
-            let stopping = &self.stopping;
-            let stop = self.stop.get_or_insert_with(|| Box::pin(stopping.clone().cancelled_owned()));
+            let stop = self.stop.get_or_insert_with(|| Box::pin(self.stopping.clone().cancelled_owned()));
             if stop.as_mut().poll(cx).is_ready() {
                 self.stop = None;
                 return Poll::Ready(self.broken(EndReason::Stopping));
@@ -160,14 +159,12 @@ impl ProgramConnection {
     /// Waits for the write in progress.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(task) = &mut self.writing else { return Poll::Ready(Ok(())) };
-        match task.as_mut().poll(cx) {
-            Poll::Ready(done) => {
-                self.writing = None;
-                self.moved = Instant::now();
-                Poll::Ready(done.map_err(io::Error::other))
-            }
-            Poll::Pending => Poll::Ready(Err(ready!(self.guard(cx)))),
-        }
+        let Poll::Ready(done) = task.as_mut().poll(cx) else {
+            return Poll::Ready(Err(ready!(self.guard(cx))));
+        };
+        self.writing = None;
+        self.moved = Instant::now();
+        Poll::Ready(done.map_err(io::Error::other))
     }
 
     fn received(&mut self, bytes: Bytes) -> io::Result<()> {
@@ -195,9 +192,8 @@ impl AsyncRead for ProgramConnection {
             if this.ended {
                 return Poll::Ready(Ok(()));
             }
-            let tunnel = &this.tunnel;
             let task = this.reading.get_or_insert_with(|| {
-                let tunnel = Arc::clone(tunnel);
+                let tunnel = Arc::clone(&this.tunnel);
                 Box::pin(async move { Ok(tunnel.read().await?) })
             });
             let Poll::Ready(read) = task.as_mut().poll(cx) else {

@@ -80,11 +80,9 @@ impl UnpackTarget {
             return Ok(());
         };
         let is_file = matches!(header.kind, b'0' | 0 | b'7');
+        let is_directory = header.kind == b'5' || is_file && header.name.ends_with(b"/");
         match header.kind {
-            b'5' => self.directory(&parts, header).map(|()| tally.directories += 1),
-            _ if is_file && header.name.ends_with(b"/") => {
-                self.directory(&parts, header).map(|()| tally.directories += 1)
-            }
+            _ if is_directory => self.directory(&parts, header).map(|()| tally.directories += 1),
             _ if is_file => {
                 let owner = self.owner;
                 let dir = self.enter(above, header)?;
@@ -112,12 +110,8 @@ impl UnpackTarget {
                 Ok(())
             }
             kind => {
-                let message = format!(
-                    "the archive's entry '{}' has the type '{}', which is not supported",
-                    shown(&header.name),
-                    char::from(kind).escape_debug()
-                );
-                Err(FileFailure::new(FileErrorKind::Invalid, message))
+                let kind = char::from(kind).escape_debug();
+                Err(refused(header, &format!("has the type '{kind}', which is not supported")))
             }
         }
     }
@@ -132,9 +126,7 @@ impl UnpackTarget {
     fn hard_link(&mut self, name: &[u8], above: &[&[u8]], header: &Header) -> Result<(), FileFailure> {
         let target = parts(&header.link)?;
         let Some((target_name, target_above)) = target.split_last() else {
-            let message =
-                format!("the archive's entry '{}' is a hard link without a target", shown(&header.name));
-            return Err(FileFailure::new(FileErrorKind::Invalid, message));
+            return Err(refused(header, "is a hard link without a target"));
         };
         let from =
             rustix::io::dup(self.enter(target_above, header)?).map_err(FileFailure::with(&header.name))?;
@@ -153,9 +145,7 @@ impl UnpackTarget {
     /// Opens the directory with these names below the root, and creates missing ones.
     fn enter(&mut self, names: &[&[u8]], header: &Header) -> Result<BorrowedFd<'_>, FileFailure> {
         if names.len() > MAX_DEPTH {
-            let message =
-                format!("the archive's entry '{}' has too many nested directories", shown(&header.name));
-            return Err(FileFailure::new(FileErrorKind::Invalid, message));
+            return Err(refused(header, "has too many nested directories"));
         }
         let known = self.open.iter().zip(names).take_while(|((open, _), name)| open == *name).count();
         self.open.truncate(known);
@@ -183,11 +173,14 @@ fn enter_one(parent: BorrowedFd<'_>, name: &[u8], owner: Owner) -> Result<OwnedF
     }
 }
 
+fn refused(header: &Header, why: &str) -> FileFailure {
+    let message = format!("the archive's entry '{}' {why}", shown(&header.name));
+    FileFailure::new(FileErrorKind::Invalid, message)
+}
+
 fn failure_of(errno: Errno, header: &Header) -> FileFailure {
     if matches!(errno, Errno::NOTDIR | Errno::LOOP) {
-        let message =
-            format!("the archive's entry '{}' passes through a symbolic link or a file", shown(&header.name));
-        return FileFailure::new(FileErrorKind::Invalid, message);
+        return refused(header, "passes through a symbolic link or a file");
     }
     FileFailure::of(errno, &header.name)
 }
@@ -218,9 +211,7 @@ fn file(
     let mode = Mode::from_raw_mode(header.mode);
     let failure = || FileFailure::with(&header.name);
     let file = replace(dir, name, || rustix::fs::openat(dir, name, flags, mode)).map_err(failure())?;
-    if owner.0.is_some() {
-        owner.own(dir, name).map_err(failure())?;
-    }
+    owner.own(dir, name).map_err(failure())?;
     let filled = fill(&file, header, archive);
     // A change of the owner and a write remove the bits for other identities.
     if filled.is_ok() && (owner.0.is_some() || mode.intersects(Mode::SUID | Mode::SGID)) {

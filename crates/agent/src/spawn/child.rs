@@ -132,19 +132,13 @@ impl Drop for Stack {
 
 /// Starts the child and returns when `execve` succeeded or the child ended; see the plan's `failure`.
 pub fn start(stack: &Stack, plan: &ChildPlan<'_>, marking: Marking) -> Result<Pid, Errno> {
-    let mark = match marking {
-        Marking::Namespace => libc::CLONE_NEWCGROUP,
-        Marking::Environment => 0,
-    };
+    let mark = if marking == Marking::Namespace { libc::CLONE_NEWCGROUP } else { 0 };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | mark;
     // SAFETY: the child runs `child` on a stack of its own while this thread, the only one, is stopped by CLONE_VFORK, so
     // `plan` outlives it and nobody else touches the shared memory. All signals are blocked and have default handlers.
     #[expect(unsafe_code, reason = "no safe way to make a child without copying the agent")]
     let pid = unsafe { libc::clone(child, stack.top(), flags, ptr::from_ref(plan).cast_mut().cast()) };
-    match Pid::from_raw(pid.max(0)) {
-        Some(pid) => Ok(pid),
-        None => Err(last_error()),
-    }
+    Pid::from_raw(pid.max(0)).ok_or_else(last_error)
 }
 
 extern "C" fn child(plan: *mut c_void) -> c_int {

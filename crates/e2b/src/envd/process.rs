@@ -57,7 +57,8 @@ pub async fn unary(call: EnvdCall, method: Unary) -> Result<Value, Failure> {
             }
             Unary::SendInput => {
                 let request: SendInputRequest = parse(&json)?;
-                write(&target, request.process.get()?, request.input.into_bytes()).await?;
+                let input = ProcessInput::open(&target, request.process.get()?).await?;
+                input.write(request.input.into_bytes()).await?;
             }
             Unary::CloseStdin => {
                 let request: ProcessOnly = parse(&json)?;
@@ -214,14 +215,6 @@ impl ProcessInput {
         };
         self.input.write(&bytes).await.map_err(Failure::of)
     }
-}
-
-async fn write(
-    target: &Target,
-    process: ProcessSelector<'_>,
-    bytes: Option<InputBytes>,
-) -> Result<(), Failure> {
-    ProcessInput::open(target, process).await?.write(bytes).await
 }
 
 async fn open_input(target: &Target, process: ProcessSelector<'_>) -> Result<Input, Failure> {

@@ -38,26 +38,24 @@ pub fn unconfirmed_image(
     known: &KnownImages,
     failures: Option<&[SourceFailure]>,
 ) -> ApiError {
-    if let Some(failures) = failures
-        && lacks_credentials(failures)
-    {
-        return bad_credentials(name)
-            .with_cause(ImageError::AllFailed { name: reference.to_string(), failures: failures.to_vec() });
-    }
-    let cause = failures
-        .map(|failures| ImageError::AllFailed { name: reference.to_string(), failures: failures.to_vec() });
-    let why = match failures {
-        Some(failures) => why_not(failures),
-        None => "its source does not answer; if it has the image, the pull continues".to_owned(),
+    let unavailable = |why: &str| {
+        let message = format!("image {} is not available: {why}; use another image", rules::quoted(name));
+        suggest(ApiError::new(ErrorCode::InvalidConfig, message), name, known)
     };
-    let message = format!("image {} is not available: {why}; use another image", rules::quoted(name));
-    let error = suggest(ApiError::new(ErrorCode::InvalidConfig, message), name, known);
-    // The pull continues, or another attempt can succeed: a repeat under an idempotency key must not get this error for a day.
-    let error = if failures.is_none_or(may_pass) { error.temporary() } else { error };
-    match cause {
-        Some(cause) => error.with_cause(cause),
-        None => error,
-    }
+    let Some(failures) = failures else {
+        // The pull continues: a repeat under an idempotency key must not get this error for a day.
+        return unavailable("its source does not answer; if it has the image, the pull continues")
+            .temporary();
+    };
+    let error = if lacks_credentials(failures) {
+        bad_credentials(name)
+    } else if may_pass(failures) {
+        // Another attempt can succeed.
+        unavailable(&why_not(failures)).temporary()
+    } else {
+        unavailable(&why_not(failures))
+    };
+    error.with_cause(ImageError::AllFailed { name: reference.to_string(), failures: failures.to_vec() })
 }
 
 /// The operator requires digests. `digest`: that of the image with the tag, if it is on this host.
@@ -81,12 +79,9 @@ fn suggest(error: ApiError, name: &str, known: &KnownImages) -> ApiError {
         error.message = format!("{}; the nearest image is {}", error.message, rules::quoted(similar));
         error = error.with_detail("nearest", similar);
     } else if let Some(first) = nearest.first() {
-        let shown: Vec<String> = nearest.iter().map(|name| rules::quoted(name)).collect();
-        error.message = format!(
-            "{}; no image has a similar name, the nearest images are: {}",
-            error.message,
-            shown.join(", ")
-        );
+        let shown = nearest.iter().map(|name| rules::quoted(name)).collect::<Vec<_>>().join(", ");
+        let message = format!("no image has a similar name, the nearest images are: {shown}");
+        error.message = format!("{}; {message}", error.message);
         error = error.with_detail("nearest", *first);
     }
     if let Some(similar) = similar_image(name, &templates) {

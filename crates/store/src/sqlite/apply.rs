@@ -42,11 +42,8 @@ pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable
             Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,
             Write::PutIdempotencyRecord(record) => {
                 keys::put_idempotency_record(connection, &record, encoding)?;
-                quota::evict_idempotency_records(
-                    connection,
-                    &record.account,
-                    &quotas.of(&record.account).stored,
-                )?;
+                let stored = &quotas.of(&record.account).stored;
+                quota::evict_idempotency_records(connection, &record.account, stored)?;
             }
         }
     }
@@ -69,12 +66,8 @@ fn put(connection: &Connection, record: &SandboxRecord) -> SqliteResult<()> {
         return add_metadata(connection, connection.last_insert_rowid(), record);
     };
     if revision >= record.revision {
-        let id = record.id.clone();
-        return Err(SqliteError::Refused(StoreError::Stale {
-            id,
-            stored: revision,
-            offered: record.revision,
-        }));
+        let (id, offered) = (record.id.clone(), record.revision);
+        return Err(SqliteError::Refused(StoreError::Stale { id, stored: revision, offered }));
     }
     update(connection, record, &config)?;
     let same = stored.config == config
@@ -226,11 +219,8 @@ pub(super) fn journal_lines(
             sequence,
         });
     }
-    quota::evict_events_of(
-        connection,
-        &visible.iter().map(|visible| visible.account.clone()).collect(),
-        quotas,
-    )?;
+    let accounts = visible.iter().map(|visible| visible.account.clone()).collect();
+    quota::evict_events_of(connection, &accounts, quotas)?;
     if let Some((last, _)) = journal_lines.last() {
         let sql = "UPDATE event_notes SET applied = max(applied, ?1)";
         connection.prepare_cached(sql)?.execute([rows::integer(*last)?])?;
