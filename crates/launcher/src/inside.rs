@@ -51,7 +51,8 @@ pub fn run(first: WaitingProcess) -> ! {
         // After the descriptors were sealed the control has a fixed number.
         let report = Report::Failed { step: failure.step, error: failure.error };
         if send(&control, &report, &[]).is_err() {
-            // SAFETY: only used to send; if nothing is open there the call fails.
+            // SAFETY: the number is not -1, and the borrow lasts for one send of this process, which has one thread and closes
+            // nothing meanwhile. Before `seal` something else can be open there, or nothing: then the send fails.
             let _ = send(unsafe { BorrowedFd::borrow_raw(CONTROL) }, &report, &[]);
         }
     }
