@@ -98,6 +98,7 @@ pub fn calls() -> Vec<Endpoint<E2bApi>> {
         on(Endpoint::put("/templates/{template}/files/{hash}", BY_LINK), templates::upload),
         on(Endpoint::post("/v2/templates/{template}/builds/{build}", WRITE), templates::start),
         on(Endpoint::get("/templates/{template}/builds/{build}/status", READ), templates::status),
+        on(Endpoint::get("/templates/{template}/builds/{build}/logs", READ), templates::build_log),
     ]
 }
 

@@ -3,6 +3,7 @@
 //! A build is one of the service's own, from a Dockerfile that says the same as the steps (`recipe`). It is a version of the template
 //! with its name: every version has an id, and each of them names the template (`super::reference`).
 
+mod build_log;
 mod failure;
 mod listing;
 mod pending;
@@ -33,6 +34,7 @@ use crate::E2bApi;
 use crate::error::E2bError;
 use crate::run_defaults::RunDefaults;
 
+pub use build_log::build_log;
 pub use listing::{get, list, list_page};
 pub use pending::PendingBuilds;
 pub use status::status;

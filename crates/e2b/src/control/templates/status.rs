@@ -1,12 +1,15 @@
 //! The state of a build and its log, as their clients poll it.
 
+use std::sync::Arc;
+
 use api::{BuildEvent, BuildStep, TemplateId, TemplateState, Timestamp};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use builder::LogEvent;
+use builder::{LogEvent, Template};
 use serde_json::{Value, json};
 
+use super::super::logs::Level;
 use super::super::reference::{self, build_id};
 use super::super::{Call, query, view};
 use super::{failure, missing, no_build};
@@ -18,24 +21,12 @@ const MAX_ENTRIES: usize = 100;
 /// The state of a build of a template. Any id of the template names it.
 pub async fn status(call: Call, _: Body) -> Result<Response, E2bError> {
     let call = &call;
-    let (id, wanted) = (&call.template_id()?, &call.text("build"));
+    let id = &call.template_id()?;
     let given = query::pairs(call.query.as_deref());
     let offset = given.get("logsOffset").and_then(|offset| offset.parse().ok()).unwrap_or(0);
-    let account = &*call.caller.account;
-    let own = call.api.service.builder.list(account);
-    let Some(template) = reference::of_build(&own, id, wanted) else {
-        let is_known = !reference::versions(&own, id.as_str()).is_empty();
-        let is_requested = call.api.pending.find(account, id).is_some();
-        return match is_requested && build_id(id).eq_ignore_ascii_case(wanted) {
-            true => Ok(view::json(StatusCode::OK, &shown(id, id, "waiting", &[], None))),
-            false if is_requested || is_known => Err(no_build(wanted)),
-            false => Err(missing(id.as_str())),
-        };
+    let Some(template) = of_path(call, id)? else {
+        return Ok(view::json(StatusCode::OK, &shown(id, id, "waiting", &[], None)));
     };
-    if call.api.service.builder.polled(account, &template.id).is_err() {
-        // Deleted a moment ago.
-        return Err(no_build(wanted));
-    }
     let status = word(template.state);
     let entries = entries(call, &template.id, offset).await?;
     let reason = template.content.error.as_ref().map(|error| {
@@ -44,6 +35,24 @@ pub async fn status(call: Call, _: Body) -> Result<Response, E2bError> {
         failure::reason(error, &template.content.dockerfile, is_starting)
     });
     Ok(view::json(StatusCode::OK, &shown(id, &template.id, status, &entries, reason)))
+}
+
+/// The build of a path; `None` if it is requested and has not been started. The client waits for it.
+pub fn of_path(call: &Call, id: &TemplateId) -> Result<Option<Arc<Template>>, E2bError> {
+    let (account, wanted) = (&*call.caller.account, &call.text("build"));
+    let own = call.api.service.builder.list(account);
+    let Some(template) = reference::of_build(&own, id, wanted) else {
+        let is_known = !reference::versions(&own, id.as_str()).is_empty();
+        let is_requested = call.api.pending.find(account, id).is_some();
+        return match is_requested && build_id(id).eq_ignore_ascii_case(wanted) {
+            true => Ok(None),
+            false if is_requested || is_known => Err(no_build(wanted)),
+            false => Err(missing(id.as_str())),
+        };
+    };
+    // It can have been deleted a moment ago.
+    call.api.service.builder.polled(account, &template.id).map_err(|_| no_build(wanted))?;
+    Ok(Some(template))
 }
 
 /// The name of a state in this API.
@@ -95,8 +104,9 @@ async fn entries(call: &Call, id: &TemplateId, offset: usize) -> Result<Vec<Valu
     Ok(entries)
 }
 
-fn entry(event: &LogEvent) -> Value {
-    let level = if event.kind == BuildEvent::Stderr { "warn" } else { "info" };
+/// An entry of the log as their builder words it.
+pub fn entry(event: &LogEvent) -> Value {
+    let level = level(event);
     let step: Option<BuildStep> =
         (event.kind == BuildEvent::Step).then(|| serde_json::from_str(&event.data).ok()).flatten();
     let message = match step {
@@ -106,7 +116,12 @@ fn entry(event: &LogEvent) -> Value {
         }
         None => event.data.clone(),
     };
-    json!({ "timestamp": Timestamp::from(event.at), "level": level, "message": message })
+    json!({ "timestamp": Timestamp::from(event.at), "level": level.name(), "message": message })
+}
+
+/// How grave an entry is.
+pub fn level(event: &LogEvent) -> Level {
+    if event.kind == BuildEvent::Stderr { Level::Warn } else { Level::Info }
 }
 
 #[cfg(test)]
