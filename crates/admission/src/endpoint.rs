@@ -177,6 +177,14 @@ pub struct Call<S, C = Caller, B = NoBody> {
     pub body: B,
 }
 
+impl<S, C, B> Call<S, C, B> {
+    /// The body apart. Only a call without one can be borrowed across awaits, because a body is not shared between threads.
+    pub fn split_body(self) -> (Call<S, C>, B) {
+        let Self { service, caller, request_id, path, parts, body } = self;
+        (Call { service, caller, request_id, path, parts, body: NoBody }, body)
+    }
+}
+
 /// An authorized request before the handler's types are known.
 pub struct Authorized<S> {
     pub service: Arc<S>,

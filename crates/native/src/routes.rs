@@ -25,6 +25,7 @@ mod pause;
 mod ports;
 mod post_events;
 mod read;
+mod requested_sandbox;
 mod resume;
 mod sandbox_request;
 mod snapshots;

@@ -16,10 +16,11 @@ use axum::response::Response;
 use rules::EventQuery;
 use serde_json::json;
 use service::Service;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 use store::{EventFilter, EventOrder, EventPage, Topic};
 
 use super::follow::{self, StreamStart};
+use super::requested_sandbox::RequestedSandbox;
 use super::{read, view};
 use crate::endpoint::{Call, Endpoint};
 
@@ -119,10 +120,10 @@ pub fn of_sandbox_endpoint() -> Endpoint {
 }
 
 async fn of_sandbox(call: Call) -> Result<Response, ApiError> {
+    let sandbox = RequestedSandbox::of(&call, OperationKind::Other)?;
+    sandbox.exists().await?;
     let Call { service, caller, request_id, parts, .. } = call;
-    let id = read::sandbox_id(&parts.uri)?;
-    let found = service.engine.sandbox(&caller.account, &id).status().await;
-    found.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let id = sandbox.id;
     let query = reader::events(parts.uri.query())?;
     answer(service, caller, request_id, &parts.headers, query, Some(id.clone()), Some(id)).await
 }

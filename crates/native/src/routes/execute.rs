@@ -3,25 +3,21 @@
 //! A client that disconnects ends its command, unless the request has an idempotency key: then the response may be requested
 //! again.
 
-use std::sync::Arc;
-
 use admission::endpoint::{Content, EXECUTE, JsonBody, Parameter, Received, Tag};
 use admission::error::ApiError;
 use admission::keyring::Caller;
-use api::{
-    CommandBody, ErrorCode, ExecuteRequest, ExecutionResult, ExecutionView, OutputEncoding, RunId, SandboxId,
-};
+use api::{CommandBody, ErrorCode, ExecuteRequest, ExecutionResult, ExecutionView, OutputEncoding, RunId};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use engine::{EngineError, Execution};
+use engine::Execution;
 use reader::ValidatedCommand;
 use serde_json::json;
-use service::Service;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 use service::idempotency::ReplayableResponse;
 use service::output::{self, CollectError};
 
 use super::executions::detach;
+use super::requested_sandbox::RequestedSandbox;
 use super::sandbox_request::SandboxRequest;
 use super::{read, stream};
 use crate::endpoint::{Call, Endpoint};
@@ -108,46 +104,41 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn execute(call: Call<Caller, JsonBody<CommandBody>>) -> Result<Response, ApiError> {
-    let Call { service, caller, request_id, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Execute).await?;
-    let wants_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Execute).await?;
+    let wants_stream = reader::wants_stream(read::values(&call.parts.headers, header::ACCEPT));
     let body = request.body(body).await?;
-    let context = CommandContext {
-        service: Arc::clone(&service),
-        account: Arc::clone(&caller.account),
-        id: request.id.clone(),
-        run_id: request.run_id()?,
-    };
-    let form = reader::output_form(parts.uri.query())?;
+    let context = CommandContext { sandbox: request.sandbox.clone(), run_id: request.run_id()? };
+    let form = reader::output_form(call.parts.uri.query())?;
     // Streams are not recorded, so they ignore the idempotency key.
     if wants_stream && let ValidatedCommand::Attached(request) = context.read(&body)? {
         let execution = context.start(request).await?;
-        return Ok(stream::response(execution.streamed(), form, request_id, service.stopping.clone()));
+        return Ok(stream::response(
+            execution.streamed(),
+            form,
+            call.request_id,
+            call.service.stopping.clone(),
+        ));
     }
     let key = request.key()?;
-    let (received, encoding) = (body.clone(), form.encoding());
-    let work = move |_| async move { context.run(received, encoding).await };
-    detach::with_location(service.idempotency.run(&caller, &request.endpoint, key, body.bytes, work).await?)
-        .await
+    let encoding = form.encoding();
+    let response = request.once(key, body, move |_, body, _| context.run(body, encoding)).await?;
+    detach::with_location(response).await
 }
 
 struct CommandContext {
-    service: Arc<Service>,
-    account: Arc<str>,
-    id: SandboxId,
+    sandbox: RequestedSandbox,
     run_id: Option<RunId>,
 }
 
 impl CommandContext {
     fn read(&self, body: &Received<CommandBody>) -> Result<ValidatedCommand, ApiError> {
-        let read = body.read(&self.service.execute_rules);
-        Ok(read.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())?)
+        Ok(self.sandbox.touched(body.read(&self.sandbox.service.execute_rules))?)
     }
 
     async fn start(&self, mut request: ExecuteRequest) -> Result<Execution, ApiError> {
         request.run_id.clone_from(&self.run_id);
-        let engine = &self.service.engine;
-        engine.sandbox(&self.account, &self.id).execute(request).await.map_err(|error| self.fault(error))
+        self.sandbox.handle().execute(request).await.map_err(|error| self.sandbox.fault(error))
     }
 
     async fn run(
@@ -158,24 +149,20 @@ impl CommandContext {
         let request = match self.read(&body)? {
             ValidatedCommand::Attached(request) => request,
             ValidatedCommand::Detached(command) => {
-                let Self { service, account, id, run_id } = self;
-                return detach::start(&service, &account, &id, command, run_id).await;
+                return detach::start(&self.sandbox, command, self.run_id).await;
             }
         };
-        let mut memory = self.service.gate.output_memory.response(&self.account);
+        let service = &self.sandbox.service;
+        let mut memory = service.gate.output_memory.response(&self.sandbox.account);
         memory.start().await?;
         let execution = self.start(request).await?;
         // Other requests may need the body's memory while the command runs.
         drop(body);
-        let output = output::collect(execution, self.service.max_output_bytes, encoding, memory).await;
+        let output = output::collect(execution, service.max_output_bytes, encoding, memory).await;
         let output = output.map_err(|error| match error {
-            CollectError::Engine(error) => self.fault(error),
+            CollectError::Engine(error) => self.sandbox.fault(error),
             CollectError::Refused(error) => error,
         })?;
         Ok(ReplayableResponse::new(StatusCode::OK, output))
-    }
-
-    fn fault(&self, error: EngineError) -> ApiError {
-        of_engine(error, Some(self.id.as_str()), OperationKind::Execute)
     }
 }

@@ -20,19 +20,15 @@ mod view;
 mod watch;
 mod write;
 
-use std::sync::Arc;
-
 use admission::error::ApiError;
-use admission::keyring::Caller;
-use api::{ErrorCode, RunId, SandboxId};
-use axum::http::{HeaderMap, Uri};
+use api::{ErrorCode, RunId};
 use engine::{EngineError, FileOp, FileOperation};
 use reader::FileQuery;
-use service::Service;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 
-use super::read::{run_id, sandbox_id};
-use crate::endpoint::Endpoint;
+use super::read::run_id;
+use super::requested_sandbox::RequestedSandbox;
+use crate::endpoint::{Call, Endpoint};
 
 /// The errors that file operations have in common.
 const COMMON_ERRORS: [(ErrorCode, &str); 4] = [
@@ -61,9 +57,7 @@ pub fn endpoints() -> [Endpoint; 11] {
 
 /// A request for a file operation.
 struct FileRequest {
-    service: Arc<Service>,
-    account: Arc<str>,
-    id: SandboxId,
+    sandbox: RequestedSandbox,
     query: FileQuery,
     /// The operation's name in events; `None` if its failure is not recorded.
     operation: Option<&'static str>,
@@ -73,29 +67,18 @@ struct FileRequest {
 
 impl FileRequest {
     /// Fails if the sandbox does not exist.
-    async fn new(service: Arc<Service>, caller: &Caller, uri: &Uri) -> Result<Self, ApiError> {
-        let id = sandbox_id(uri)?;
-        let account = Arc::clone(&caller.account);
-        service
-            .engine
-            .sandbox(&account, &id)
-            .status()
-            .await
-            .map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Files))?;
-        let query = reader::file_query(uri.query())?;
-        Ok(Self { service, account, id, query, operation: None, run: None })
+    async fn find(call: &Call) -> Result<Self, ApiError> {
+        let sandbox = RequestedSandbox::of(call, OperationKind::Files)?;
+        sandbox.exists().await?;
+        let query = reader::file_query(call.parts.uri.query())?;
+        Ok(Self { sandbox, query, operation: None, run: None })
     }
 
-    /// Names the operation, so that its failure is recorded as an event.
-    fn to(mut self, operation: &'static str) -> Self {
-        self.operation = Some(operation);
-        self
-    }
-
-    /// Sets the run from the request header.
-    fn in_run(mut self, headers: &HeaderMap) -> Result<Self, ApiError> {
-        self.run = self.touched(run_id(headers))?;
-        Ok(self)
+    /// As [`FileRequest::find`]. Names the operation, so that its failure is recorded as an event, in the run of the request header.
+    async fn to(operation: &'static str, call: &Call) -> Result<Self, ApiError> {
+        let request = Self::find(call).await?;
+        let run = request.sandbox.touched(run_id(&call.parts.headers))?;
+        Ok(Self { operation: Some(operation), run, ..request })
     }
 
     /// Starts the operation that `order` builds from the query.
@@ -109,21 +92,16 @@ impl FileRequest {
 
     async fn begin_as(&self, order: &FileOp) -> Result<FileOperation, ApiError> {
         let auto_resume = self.query.auto_resume()?;
-        let begun = self.service.engine.sandbox(&self.account, &self.id).file_op(auto_resume, order).await;
+        let begun = self.sandbox.handle().file_op(auto_resume, order).await;
         begun.map_err(|error| self.fault(error))
     }
 
     fn fault(&self, error: EngineError) -> ApiError {
         let is_of_files = matches!(error, EngineError::File(_));
-        let fault = of_engine(error, Some(self.id.as_str()), OperationKind::Files);
+        let fault = self.sandbox.fault(error);
         if is_of_files {
             self.record_failed(&fault);
         }
         fault
-    }
-
-    /// Counts a request as activity that is refused before it reaches the engine.
-    fn touched<T>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
-        result.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())
     }
 }

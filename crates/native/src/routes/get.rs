@@ -4,9 +4,10 @@ use admission::endpoint::{Json, Parameter, READ, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, SandboxView};
 use axum::http::StatusCode;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 
-use super::{read, view};
+use super::requested_sandbox::RequestedSandbox;
+use super::view;
 use crate::endpoint::{Call, Endpoint};
 
 pub fn endpoint() -> Endpoint {
@@ -19,9 +20,7 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn get(call: Call) -> Result<Json<SandboxView>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let id = read::sandbox_id(&parts.uri)?;
-    let status = service.engine.sandbox(&caller.account, &id).status().await;
-    let status = status.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let sandbox = RequestedSandbox::of(&call, OperationKind::Other)?;
+    let status = sandbox.handle().status().await.map_err(|error| sandbox.fault(error))?;
     Json::ok(&view::sandbox(&status.record))
 }

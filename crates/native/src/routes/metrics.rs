@@ -5,9 +5,9 @@ use admission::endpoint::{INSPECT, Json, Parameter, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, Moment, ResourceMetrics, ResourceSample};
 use axum::http::StatusCode;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 
-use super::read;
+use super::requested_sandbox::RequestedSandbox;
 use crate::endpoint::{Call, Endpoint};
 
 const MB: u64 = 1 << 20;
@@ -35,12 +35,10 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn get(call: Call) -> Result<Json<ResourceMetrics>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let id = read::sandbox_id(&parts.uri)?;
-    let query = reader::samples(parts.uri.query())?;
-    let samples = service.engine.sandbox(&caller.account, &id).resource_samples(query).await;
-    let (status, samples) =
-        samples.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let sandbox = RequestedSandbox::of(&call, OperationKind::Other)?;
+    let query = reader::samples(call.parts.uri.query())?;
+    let samples = sandbox.handle().resource_samples(query).await;
+    let (status, samples) = samples.map_err(|error| sandbox.fault(error))?;
     let resources = status.record.config.resources;
     let view = |sample: engine::ResourceSample| ResourceSample {
         timestamp: sample.at.into(),

@@ -2,20 +2,18 @@
 //!
 //! A change is in effect and stored before the response. It completes if the client disconnects.
 
-use std::sync::Arc;
-
 use admission::endpoint::{CHANGE, Content, INSPECT, Json, JsonBody, Parameter, Received, Tag, serialize};
 use admission::error::ApiError;
 use admission::keyring::Caller;
 use api::{CreateNetwork, ErrorCode, NetworkUsage, NetworkView, SandboxView};
 use axum::http::StatusCode;
 use serde_json::json;
-use service::Service;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 use service::idempotency::ReplayableResponse;
 
+use super::requested_sandbox::RequestedSandbox;
 use super::sandbox_request::SandboxRequest;
-use super::{read, view};
+use super::view;
 use crate::endpoint::{Call, Endpoint};
 
 pub fn get_endpoint() -> Endpoint {
@@ -33,11 +31,9 @@ pub fn get_endpoint() -> Endpoint {
 }
 
 async fn get(call: Call) -> Result<Json<NetworkView>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let id = read::sandbox_id(&parts.uri)?;
-    let network = service.engine.sandbox(&caller.account, &id).network().await;
-    let (policy, usage) =
-        network.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let sandbox = RequestedSandbox::of(&call, OperationKind::Other)?;
+    let network = sandbox.handle().network().await;
+    let (policy, usage) = network.map_err(|error| sandbox.fault(error))?;
     Json::ok(&NetworkView {
         egress: policy.egress,
         ingress: policy.ingress,
@@ -80,25 +76,18 @@ pub fn change_endpoint() -> Endpoint {
 }
 
 async fn change(call: Call<Caller, JsonBody<CreateNetwork>>) -> Result<Json<SandboxView>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Other).await?;
     let key = request.key()?;
     let body = request.body(body).await?;
-    let (id, endpoint) = (request.id, request.endpoint);
-    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |_| async move { carry_out(&shared, &account, &id, &received).await };
-    service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+    request.once(key, body, |sandbox, body, _| carry_out(sandbox, body)).await.map(Json::written)
 }
 
 async fn carry_out(
-    service: &Service,
-    account: &str,
-    id: &api::SandboxId,
-    body: &Received<CreateNetwork>,
+    sandbox: RequestedSandbox,
+    body: Received<CreateNetwork>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let engine = &service.engine;
-    let change = body.read(&service.config_rules).inspect_err(|_| engine.sandbox(account, id).touch())?;
-    let changed = engine.sandbox(account, id).change_network(change).await;
-    let status = changed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let change = sandbox.touched(body.read(&sandbox.service.config_rules))?;
+    let status = sandbox.handle().change_network(change).await.map_err(|error| sandbox.fault(error))?;
     Ok(ReplayableResponse::new(StatusCode::OK, serialize(&view::sandbox(&status.record))?))
 }

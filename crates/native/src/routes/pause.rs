@@ -7,7 +7,7 @@ use api::{ErrorCode, PauseBody, PauseResult, SandboxState};
 use axum::http::StatusCode;
 use engine::Processes;
 use serde_json::json;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Endpoint};
@@ -41,13 +41,12 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn pause(call: Call<Caller, JsonBody<PauseBody>>) -> Result<Json<PauseResult>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
-    let sandbox = service.engine.sandbox(&caller.account, &request.id);
-    let body = request.body(body).await?.read(&()).inspect_err(|_| sandbox.touch())?;
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Other).await?;
+    let body = request.content(body, &()).await?;
     let processes = if body.hibernate == Some(true) { Processes::Stored } else { Processes::Kept };
-    let paused = sandbox.pause_with(processes).await;
-    let paused = paused.map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Other))?;
+    let paused = request.sandbox.handle().pause_with(processes).await;
+    let paused = paused.map_err(|error| request.sandbox.fault(error))?;
     Json::ok(&PauseResult {
         id: paused.id,
         state: SandboxState::Paused,

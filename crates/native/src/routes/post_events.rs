@@ -2,9 +2,7 @@
 //!
 //! The events of a request and its idempotency record are one commit, so that a retry after a crash stores no event twice.
 
-use std::sync::Arc;
-
-use admission::endpoint::{CHANGE, Content, Json, JsonBody, Parameter, Tag, serialize};
+use admission::endpoint::{CHANGE, Content, Json, JsonBody, Parameter, Received, Tag, serialize};
 use admission::error::ApiError;
 use admission::keyring::Caller;
 use admission::wall_clock::now;
@@ -14,9 +12,10 @@ use rules::TimeMs;
 use serde_json::Value;
 use serde_json::json;
 use service::error::OperationKind;
-use service::idempotency::{self, ReplayableResponse};
+use service::idempotency::{RecordHeader, ReplayableResponse};
 use store::{Batch, NewEvent, Write};
 
+use super::requested_sandbox::RequestedSandbox;
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Endpoint};
 
@@ -58,35 +57,38 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn post(call: Call<Caller, JsonBody<EventsBody>>) -> Result<Json<EventsRecorded>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
-    service.engine.sandbox(&caller.account, &request.id).touch();
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Other).await?;
+    request.sandbox.handle().touch();
     let key = request.key()?;
     let body = request.body(body).await?;
-    let (id, endpoint) = (request.id, request.endpoint);
-    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |header: Option<idempotency::RecordHeader>| async move {
-        let events = received.read(&())?;
-        let recorded = EventsRecorded { recorded: u32::try_from(events.len()).unwrap_or(u32::MAX) };
-        let content = serialize(&recorded)?;
-        let mut batch = Batch::new();
-        for event in events {
-            batch = batch.event(new_event(event, &account, &id));
+    request.once(key, body, record).await.map(Json::written)
+}
+
+async fn record(
+    RequestedSandbox { service, account, id, .. }: RequestedSandbox,
+    body: Received<EventsBody>,
+    header: Option<RecordHeader>,
+) -> Result<ReplayableResponse, ApiError> {
+    let events = body.read(&())?;
+    let recorded = EventsRecorded { recorded: u32::try_from(events.len()).unwrap_or(u32::MAX) };
+    let content = serialize(&recorded)?;
+    let mut batch = Batch::new();
+    for event in events {
+        batch = batch.event(new_event(event, &account, &id));
+    }
+    if let Some(most_bytes) = service.engine.quotas().of(&account).stored.posted_event_bytes {
+        batch = batch.with(Write::KeepPosted { account: account.to_string(), most_bytes });
+    }
+    let to_response = match header {
+        Some(header) => {
+            batch = batch.idempotency_record(header.into_record(StatusCode::CREATED, content.to_vec()));
+            ReplayableResponse::committed
         }
-        if let Some(most_bytes) = shared.engine.quotas().of(&account).stored.posted_event_bytes {
-            batch = batch.with(Write::KeepPosted { account: account.to_string(), most_bytes });
-        }
-        let to_response = match header {
-            Some(header) => {
-                batch = batch.idempotency_record(header.into_record(StatusCode::CREATED, content.to_vec()));
-                ReplayableResponse::committed
-            }
-            None => ReplayableResponse::new,
-        };
-        shared.store.commit(batch).await?;
-        Ok(to_response(StatusCode::CREATED, content))
+        None => ReplayableResponse::new,
     };
-    service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+    service.store.commit(batch).await?;
+    Ok(to_response(StatusCode::CREATED, content))
 }
 
 fn new_event(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {

@@ -5,15 +5,14 @@ use admission::error::ApiError;
 use admission::keyring::Caller;
 use api::{ErrorCode, ResumeBody, ResumeResult, SandboxState};
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use engine::Processes;
 use rules::IsolationRules;
 use serde_json::json;
-use service::Service;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 use service::images::pull_missing;
 
 use super::read;
+use super::requested_sandbox::RequestedSandbox;
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Endpoint};
 
@@ -46,32 +45,25 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn resume(call: Call<Caller, JsonBody<ResumeBody>>) -> Result<Json<ResumeResult>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let found = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await;
-    let request = match found {
-        Err(error) if error.code == ErrorCode::SandboxNotFound => {
-            return adopt(&service, &caller, &parts, body, error).await;
-        }
+    let (call, body) = call.split_body();
+    let request = match SandboxRequest::find(&call, OperationKind::Other).await {
+        Err(error) if error.code == ErrorCode::SandboxNotFound => return adopt(&call, body, error).await,
         found => found?,
     };
-    let sandbox = service.engine.sandbox(&caller.account, &request.id);
-    let body = request.body(body).await?.read(&()).inspect_err(|_| sandbox.touch())?;
+    let body = request.content(body, &()).await?;
     let processes = if body.cold == Some(true) { Processes::Ended } else { Processes::Kept };
-    let resumed = sandbox.resume_with(processes).await;
-    let resumed =
-        resumed.map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Other))?;
-    Json::ok(&view(resumed))
+    let resumed = request.sandbox.handle().resume_with(processes).await;
+    Json::ok(&view(resumed.map_err(|error| request.sandbox.fault(error))?))
 }
 
 /// Adopts the sandbox from another host, if the body asks for that. Otherwise it is unknown.
 async fn adopt(
-    service: &Service,
-    caller: &Caller,
-    parts: &Parts,
+    call: &Call,
     body: JsonBody<ResumeBody>,
     unknown: ApiError,
 ) -> Result<Json<ResumeResult>, ApiError> {
-    let id = read::sandbox_id(&parts.uri)?;
+    let Call { service, caller, parts, .. } = call;
+    let sandbox = RequestedSandbox::of(call, OperationKind::Other)?;
     if !service.engine.has_object_store() || read::json_content(&parts.headers).is_err() {
         return Err(unknown);
     }
@@ -80,13 +72,13 @@ async fn adopt(
         return Err(unknown);
     }
     let isolation = IsolationRules::new(&service.isolation, &caller.account);
-    let mut adopted = service.engine.adopt(&caller.account, &id, &isolation).await;
+    let mut adopted = service.engine.adopt(&caller.account, &sandbox.id, &isolation).await;
     if let Err(error) = &adopted
         && pull_missing(service, &caller.account, error).await?
     {
-        adopted = service.engine.adopt(&caller.account, &id, &isolation).await;
+        adopted = service.engine.adopt(&caller.account, &sandbox.id, &isolation).await;
     }
-    Json::ok(&view(adopted.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?))
+    Json::ok(&view(adopted.map_err(|error| sandbox.fault(error))?))
 }
 
 fn view(resumed: engine::ResumeResult) -> ResumeResult {

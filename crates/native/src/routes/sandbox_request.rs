@@ -1,90 +1,103 @@
-//! A request with a body for one sandbox: checks that the sandbox exists, then reads the body. Used by execute, terminals, ports,
-//! events and network.
+//! A request with a JSON body for one sandbox: checks that the sandbox exists, then reads the body.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use admission::endpoint::{JsonBody, Received};
 use admission::error::ApiError;
-use admission::keyring::Caller;
-use api::{RunId, SandboxId};
-use axum::http::request::Parts;
+use api::RunId;
+use axum::response::Response;
 use bytes::Bytes;
 use engine::{EngineError, SandboxError};
 use reader::RequestBody;
-use service::Service;
-use service::error::{OperationKind, of_engine};
-use service::idempotency::{self, Key};
+use service::error::OperationKind;
+use service::idempotency::{self, Key, RecordHeader, ReplayableResponse};
 
 use super::read;
+use super::requested_sandbox::RequestedSandbox;
+use crate::endpoint::Call;
 
 /// While a body arrives, activity is counted this often: less than the shortest idle timeout.
 const ACTIVITY_EVERY: Duration = Duration::from_millis(200);
 
 pub struct SandboxRequest<'a> {
-    service: &'a Service,
-    caller: &'a Caller,
-    parts: &'a Parts,
-    pub id: SandboxId,
+    call: &'a Call,
+    pub sandbox: RequestedSandbox,
     /// The endpoint in the scope of the idempotency key.
-    pub endpoint: String,
+    endpoint: String,
 }
 
 impl<'a> SandboxRequest<'a> {
     /// Fails if the sandbox does not exist, so that the body is not read; a terminated sandbox passes if the request's idempotency
-    /// key has a response. `path` is the template of the endpoint.
-    pub async fn find(
-        service: &'a Service,
-        caller: &'a Caller,
-        parts: &'a Parts,
-        path: &str,
-        operation: OperationKind,
-    ) -> Result<Self, ApiError> {
-        let id = read::sandbox_id(&parts.uri)?;
-        let endpoint = format!("{} {}", parts.method, path.replace("{id}", id.as_str()));
-        let request = Self { service, caller, parts, id, endpoint };
-        match service.engine.sandbox(&caller.account, &request.id).status().await {
+    /// key has a response.
+    pub async fn find(call: &'a Call, operation: OperationKind) -> Result<Self, ApiError> {
+        let sandbox = RequestedSandbox::of(call, operation)?;
+        let endpoint = format!("{} {}", call.parts.method, call.path.replace("{id}", sandbox.id.as_str()));
+        let request = Self { call, sandbox, endpoint };
+        match request.sandbox.handle().status().await {
             Ok(_) => Ok(request),
             Err(EngineError::Sandbox(SandboxError::NotFound { terminated: Some(_) }))
                 if request.was_answered().await? =>
             {
                 Ok(request)
             }
-            Err(error) => Err(of_engine(error, Some(request.id.as_str()), operation)),
+            Err(error) => Err(request.sandbox.fault(error)),
         }
     }
 
     async fn was_answered(&self) -> Result<bool, ApiError> {
-        let Ok(Some(key)) = idempotency::key_of(&self.parts.headers) else { return Ok(false) };
-        self.service.idempotency.knows(self.caller, &self.endpoint, &key).await
+        let Ok(Some(key)) = idempotency::key_of(&self.call.parts.headers) else { return Ok(false) };
+        self.call.service.idempotency.knows(&self.call.caller, &self.endpoint, &key).await
     }
 
     /// The idempotency key, if any.
     pub fn key(&self) -> Result<Option<Key>, ApiError> {
-        self.touched(idempotency::key_of(&self.parts.headers))
+        self.sandbox.touched(idempotency::key_of(&self.call.parts.headers))
     }
 
     /// The run in the request header, if any.
     pub fn run_id(&self) -> Result<Option<RunId>, ApiError> {
-        self.touched(read::run_id(&self.parts.headers))
+        self.sandbox.touched(read::run_id(&self.call.parts.headers))
     }
 
     pub async fn body<T: RequestBody>(&self, body: JsonBody<T>) -> Result<Received<T>, ApiError> {
-        if T::OPTIONAL && read::json_content(&self.parts.headers).is_err() {
+        let Call { service, caller, parts, .. } = self.call;
+        if T::OPTIONAL && read::json_content(&parts.headers).is_err() {
             return Ok(Received::new(Bytes::new(), body.ignored));
         }
-        let reading = read::json_body(self.service, self.caller, &self.parts.headers, body);
-        let mut reading = pin!(reading);
+        let mut reading = pin!(read::json_body(service, caller, &parts.headers, body));
         loop {
             match tokio::time::timeout(ACTIVITY_EVERY, &mut reading).await {
-                Ok(read) => return self.touched(read),
-                Err(_) => self.service.engine.sandbox(&self.caller.account, &self.id).touch(),
+                Ok(read) => return self.sandbox.touched(read),
+                Err(_) => self.sandbox.handle().touch(),
             }
         }
     }
 
-    /// Counts a failed request as activity; the engine counts requests that reach it.
-    fn touched<T>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
-        result.inspect_err(|_| self.service.engine.sandbox(&self.caller.account, &self.id).touch())
+    /// The body, parsed and checked.
+    pub async fn content<T: RequestBody>(
+        &self,
+        body: JsonBody<T>,
+        rules: &T::Rules,
+    ) -> Result<T::Validated, ApiError> {
+        let body = self.body(body).await?;
+        Ok(self.sandbox.touched(body.read(rules))?)
+    }
+
+    /// Does the work once per idempotency key. With a key it is completed if the client disconnects.
+    pub async fn once<T, F, W>(
+        &self,
+        key: Option<Key>,
+        body: Received<T>,
+        work: F,
+    ) -> Result<Response, ApiError>
+    where
+        T: 'static,
+        F: FnOnce(RequestedSandbox, Received<T>, Option<RecordHeader>) -> W + Send + 'static,
+        W: Future<Output = Result<ReplayableResponse, ApiError>> + Send + 'static,
+    {
+        let (sandbox, received) = (self.sandbox.clone(), body.clone());
+        let work = move |header| work(sandbox, received, header);
+        self.call.service.idempotency.run(&self.call.caller, &self.endpoint, key, body.bytes, work).await
     }
 }

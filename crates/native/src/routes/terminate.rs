@@ -4,9 +4,9 @@ use admission::endpoint::{Json, Parameter, TERMINATE, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, SandboxState, TerminateResult};
 use axum::http::StatusCode;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 
-use super::read;
+use super::requested_sandbox::RequestedSandbox;
 use crate::endpoint::{Call, Endpoint};
 
 /// The `details.reason` of later requests for the sandbox.
@@ -27,10 +27,8 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn terminate(call: Call) -> Result<Json<TerminateResult>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let id = read::sandbox_id(&parts.uri)?;
-    let terminated = service.engine.sandbox(&caller.account, &id).terminate(REASON).await;
-    let terminated = terminated.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let sandbox = RequestedSandbox::of(&call, OperationKind::Other)?;
+    let terminated = sandbox.handle().terminate(REASON).await.map_err(|error| sandbox.fault(error))?;
     Json::ok(&TerminateResult {
         id: terminated.id,
         state: SandboxState::Terminated,

@@ -9,7 +9,7 @@ use api::{ErrorCode, SandboxView, TimeoutBody};
 use axum::http::StatusCode;
 use engine::TimeoutChange;
 use serde_json::json;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 
 use super::sandbox_request::SandboxRequest;
 use super::view;
@@ -43,13 +43,10 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn set(call: Call<Caller, JsonBody<TimeoutBody>>) -> Result<Json<SandboxView>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
-    let body = request.body(body).await?;
-    let sandbox = service.engine.sandbox(&caller.account, &request.id);
-    let timeout_ms = body.read(&service.config_rules).inspect_err(|_| sandbox.touch())?;
-    let changed = sandbox.change_timeout(TimeoutChange::Set(timeout_ms)).await;
-    let status =
-        changed.map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Other))?;
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Other).await?;
+    let timeout_ms = request.content(body, &call.service.config_rules).await?;
+    let changed = request.sandbox.handle().change_timeout(TimeoutChange::Set(timeout_ms)).await;
+    let status = changed.map_err(|error| request.sandbox.fault(error))?;
     Json::ok(&view::sandbox(&status.record))
 }

@@ -5,18 +5,18 @@ use std::time::Duration;
 use admission::endpoint::{Content, INTERACT, Json, JsonBody, Parameter, Tag, serialize};
 use admission::error::ApiError;
 use admission::keyring::Caller;
-use api::{CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, ErrorCode, SandboxId};
+use api::{CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, ErrorCode};
 use axum::http::{Method, StatusCode};
 use bytes::Bytes;
 use rules::AutoResume;
 use serde::Deserialize;
 use serde_json::json;
-use service::Service;
-use service::error::{OperationKind, invalid_interpreter, no_context, of_engine};
+use service::error::{OperationKind, invalid_interpreter, no_context};
 
 use crate::endpoint::{Call, Endpoint};
 use crate::interpreter;
 use crate::routes::read;
+use crate::routes::requested_sandbox::RequestedSandbox;
 use crate::routes::sandbox_request::SandboxRequest;
 
 /// A kernel starts within a second or two.
@@ -108,59 +108,53 @@ fn malformed() -> ApiError {
 }
 
 async fn list(call: Call) -> Result<Json<CodeContextList>, ApiError> {
-    let id = read::sandbox_id(&call.parts.uri)?;
-    let text = ask(&call.service, &call.caller, &id, (Method::GET, "/contexts", None), None).await?;
+    let sandbox = RequestedSandbox::of(&call, OperationKind::Execute)?;
+    let text = ask(&sandbox, (Method::GET, "/contexts", None), None).await?;
     let contexts: Vec<Described> = serde_json::from_slice(&text).map_err(|_| malformed())?;
     let data = contexts.into_iter().map(Described::view).collect::<Result<_, _>>()?;
     Json::ok(&CodeContextList { data })
 }
 
 async fn create(call: Call<Caller, JsonBody<CodeContextBody>>) -> Result<Json<CodeContext>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Execute).await?;
-    let sandbox = service.engine.sandbox(&caller.account, &request.id);
-    let wanted = request.body(body).await?.read(&()).inspect_err(|_| sandbox.touch())?;
-    let text = serialize(&wanted)?;
-    let text = ask(&service, &caller, &request.id, (Method::POST, "/contexts", Some(text)), None).await?;
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Execute).await?;
+    let text = serialize(&request.content(body, &()).await?)?;
+    let text = ask(&request.sandbox, (Method::POST, "/contexts", Some(text)), None).await?;
     Json::created(&serde_json::from_slice::<Described>(&text).map_err(|_| malformed())?.view()?)
 }
 
 async fn remove(call: Call) -> Result<Json<CodeContextRemoved>, ApiError> {
-    let (id, context) = named(&call)?;
+    let (sandbox, context) = named(&call)?;
     let path = format!("/contexts/{context}");
-    ask(&call.service, &call.caller, &id, (Method::DELETE, &path, None), Some(&context)).await?;
+    ask(&sandbox, (Method::DELETE, &path, None), Some(&context)).await?;
     Json::ok(&CodeContextRemoved { context_id: context, removed: true })
 }
 
 async fn restart(call: Call) -> Result<Json<CodeContext>, ApiError> {
-    let (id, context) = named(&call)?;
+    let (sandbox, context) = named(&call)?;
     let path = format!("/contexts/{context}/restart");
-    let text = ask(&call.service, &call.caller, &id, (Method::POST, &path, None), Some(&context)).await?;
+    let text = ask(&sandbox, (Method::POST, &path, None), Some(&context)).await?;
     Json::ok(&serde_json::from_slice::<Described>(&text).map_err(|_| malformed())?.view()?)
 }
 
 /// The sandbox and the context in the path.
-fn named(call: &Call) -> Result<(SandboxId, String), ApiError> {
-    let id = read::sandbox_id(&call.parts.uri)?;
+fn named(call: &Call) -> Result<(RequestedSandbox, String), ApiError> {
+    let sandbox = RequestedSandbox::of(call, OperationKind::Execute)?;
     let context = read::segment(&call.parts.uri, 6);
-    if rules::is_context_id(&context) { Ok((id, context)) } else { Err(no_context(&context)) }
+    if rules::is_context_id(&context) { Ok((sandbox, context)) } else { Err(no_context(&context)) }
 }
 
 /// Sends a request to the program inside and returns the body of its response.
 async fn ask(
-    service: &Service,
-    caller: &Caller,
-    id: &SandboxId,
+    sandbox: &RequestedSandbox,
     (method, path, body): (Method, &str, Option<Bytes>),
     context: Option<&str>,
 ) -> Result<Bytes, ApiError> {
     let asking = async {
-        let sandbox = service.engine.sandbox(&caller.account, id);
-        let admission = sandbox
-            .admit_execution(AutoResume::Allowed)
-            .await
-            .map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Execute))?;
-        let connection = interpreter::connect(admission).await.map_err(|error| error.of_sandbox(id))?;
+        let admission = sandbox.handle().admit_execution(AutoResume::Allowed).await;
+        let admission = admission.map_err(|error| sandbox.fault(error))?;
+        let connection = interpreter::connect(admission).await;
+        let connection = connection.map_err(|error| error.of_sandbox(&sandbox.id))?;
         let reply = interpreter::request(connection, method, path, body).await?;
         if reply.head.status.is_success() {
             reply.document().await

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::ExternalExecution;
 use serde_json::json;
-use service::error::{OperationKind, invalid_interpreter, of_engine};
+use service::error::{OperationKind, invalid_interpreter};
 
 use super::running::Running;
 use super::stream;
@@ -77,24 +77,22 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn run(call: Call<Caller, JsonBody<CodeBody>>) -> Result<Response, ApiError> {
-    let Call { service, caller, request_id, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Execute).await?;
-    let wants_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Execute).await?;
+    let wants_stream = reader::wants_stream(read::values(&call.parts.headers, header::ACCEPT));
     let body = request.body(body).await?;
-    let sandbox = service.engine.sandbox(&caller.account, &request.id);
-    let mut code = body.read(&service.execute_rules).inspect_err(|_| sandbox.touch())?;
+    let (service, sandbox) = (&call.service, &request.sandbox);
+    let mut code = sandbox.touched(body.read(&service.execute_rules))?;
     code.run_id = request.run_id()?;
-    let mut memory = service.gate.output_memory.response(&caller.account);
+    let mut memory = service.gate.output_memory.response(&sandbox.account);
     memory.start().await?;
     let text = document(&code)?;
     drop(body);
-    let (admission, mut run) = sandbox
-        .begin_external(&as_command(&code))
-        .await
-        .map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Execute))?;
+    let begun = sandbox.handle().begin_external(&as_command(&code)).await;
+    let (admission, mut run) = begun.map_err(|error| sandbox.fault(error))?;
     let connected = interpreter::connect(admission).await;
     let connected = connected.inspect_err(|error| run.failed(&error.to_string()));
-    let connection = connected.map_err(|error| error.of_sandbox(&request.id))?;
+    let connection = connected.map_err(|error| error.of_sandbox(&sandbox.id))?;
     run.started();
     let asking = interpreter::request(connection, Method::POST, "/execute", Some(text));
     let reply = match run.within(asking).await {
@@ -107,12 +105,12 @@ async fn run(call: Call<Caller, JsonBody<CodeBody>>) -> Result<Response, ApiErro
             return Err(late(&mut run));
         };
         run.failed(&error.message);
-        return Err(error.with_detail("sandboxId", request.id.as_str()));
+        return Err(error.with_detail("sandboxId", sandbox.id.as_str()));
     }
     let context_id = context_of(&reply, &code)?;
     let running = Running { run, reply, memory, context_id, execution_count: None, raised: false };
     if wants_stream {
-        return Ok(stream::response(running, request_id, service.stopping.clone()));
+        return Ok(stream::response(running, call.request_id, service.stopping.clone()));
     }
     let execution = running.collect(service.max_output_bytes).await?;
     Ok(Json::ok(&execution)?.into_response())

@@ -75,11 +75,11 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn attach(call: Call) -> Result<Response, ApiError> {
-    let Call { service, caller, request_id, parts, .. } = call;
-    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
+    let request = ExecutionRequest::find(&call).await?;
+    let Call { caller, request_id, parts, .. } = call;
     let status = request.status().await?;
     if status.terminal.is_none() {
-        return Err(not_a_terminal(&status.id).with_detail("sandboxId", request.id.as_str()));
+        return Err(not_a_terminal(&status.id).with_detail("sandboxId", request.sandbox.id.as_str()));
     }
     let query = reader::execution_query(parts.uri.query())?;
     let from = match query.after {
@@ -102,13 +102,10 @@ async fn attach(call: Call) -> Result<Response, ApiError> {
     }
     let warnings = match source {
         // Without a sandbox the session ends at once.
-        OutputSource::Attached(_) => {
-            let sandbox = request.service.engine.sandbox(&request.account, &request.id);
-            sandbox.expiry_warnings().await.ok()
-        }
+        OutputSource::Attached(_) => request.sandbox.handle().expiry_warnings().await.ok(),
         OutputSource::Ended(_) => None,
     };
-    let (service, sandbox) = (request.service, request.id);
+    let (service, sandbox) = (request.sandbox.service, request.sandbox.id);
     let (auto_resume, key_id) = (query.auto_resume, caller.key_id);
     let session = Session { service, sandbox, source, from, warnings, auto_resume, key_id, request_id };
     response.extensions_mut().insert(Takeover::new(move |stream| serve_websocket(stream, session)));
@@ -122,18 +119,17 @@ async fn source(
     state: ExecutionState,
     auto_resume: bool,
 ) -> Result<OutputSource, ApiError> {
-    let (engine, account, id, execution) =
-        (&request.service.engine, &request.account, &request.id, &request.execution);
+    let (sandbox, execution) = (&request.sandbox, &request.execution);
     if state == ExecutionState::Running {
-        match engine.sandbox(account, id).attach(execution, from, auto_resume).await {
+        match sandbox.handle().attach(execution, from, auto_resume).await {
             Ok(attachment) => return Ok(OutputSource::Attached(attachment)),
             // It ended since the check above.
             Err(EngineError::Execution(ExecutionError::Ended { .. })) => {}
-            Err(error) => return Err(request.fault(error)),
+            Err(error) => return Err(sandbox.fault(error)),
         }
     }
-    let reader = engine.sandbox(account, id).follow(execution, from).await;
-    reader.map(OutputSource::Ended).map_err(|error| request.fault(error))
+    let reader = sandbox.handle().follow(execution, from).await;
+    reader.map(OutputSource::Ended).map_err(|error| sandbox.fault(error))
 }
 
 /// Checks the websocket handshake and returns the value of `Sec-WebSocket-Accept`.

@@ -35,11 +35,9 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn cancel(call: Call) -> Result<Json<api::ExecutionView>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
-    let query = request.touched(reader::execution_query(parts.uri.query()).map_err(ApiError::from))?;
-    let engine = &request.service.engine;
-    let ended =
-        engine.sandbox(&request.account, &request.id).cancel(&request.execution, query.auto_resume).await;
-    Json::ok(&execution_view(&request.id, ended.map_err(|error| request.fault(error))?))
+    let request = ExecutionRequest::find(&call).await?;
+    let sandbox = &request.sandbox;
+    let query = sandbox.touched(reader::execution_query(call.parts.uri.query()))?;
+    let ended = sandbox.handle().cancel(&request.execution, query.auto_resume).await;
+    Json::ok(&execution_view(&sandbox.id, ended.map_err(|error| sandbox.fault(error))?))
 }

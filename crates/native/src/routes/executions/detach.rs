@@ -1,7 +1,5 @@
 //! Starts detached executions: commands with `detached`, and terminals.
 
-use std::sync::Arc;
-
 use admission::endpoint::serialize;
 use admission::error::ApiError;
 use api::{ExecutionId, RunId, SandboxId};
@@ -11,17 +9,14 @@ use engine::{DetachedRequest, TerminalSize};
 use http_body_util::BodyExt;
 use rules::DetachedCommand;
 use serde::Deserialize;
-use service::Service;
 use service::idempotency::ReplayableResponse;
 
-use super::fault;
 use super::view::execution_view;
+use crate::routes::requested_sandbox::RequestedSandbox;
 
 /// Starts an execution and returns its view.
 pub async fn start(
-    service: &Arc<Service>,
-    account: &str,
-    id: &SandboxId,
+    sandbox: &RequestedSandbox,
     command: DetachedCommand,
     run_id: Option<RunId>,
 ) -> Result<ReplayableResponse, ApiError> {
@@ -40,11 +35,10 @@ pub async fn start(
         user: request.user,
         ..DetachedRequest::default()
     };
-    let started = service.engine.sandbox(account, id).start_detached(request).await;
-    let status = started.map_err(|error| fault(error, id))?;
-    let view = execution_view(id, status);
+    let started = sandbox.handle().start_detached(request).await;
+    let view = execution_view(&sandbox.id, started.map_err(|error| sandbox.fault(error))?);
     let response = ReplayableResponse::new(StatusCode::CREATED, serialize(&view)?);
-    Ok(response.at(&location_of(id, &view.execution_id)))
+    Ok(response.at(&location_of(&sandbox.id, &view.execution_id)))
 }
 
 fn location_of(sandbox: &SandboxId, execution: &ExecutionId) -> String {

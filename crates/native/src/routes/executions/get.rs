@@ -28,7 +28,6 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn get(call: Call) -> Result<Json<api::ExecutionView>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
-    Json::ok(&execution_view(&request.id, request.status().await?))
+    let request = ExecutionRequest::find(&call).await?;
+    Json::ok(&execution_view(&request.sandbox.id, request.status().await?))
 }

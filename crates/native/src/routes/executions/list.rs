@@ -4,11 +4,11 @@ use admission::endpoint::{INSPECT, Json, Parameter, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, ExecutionList, Pagination};
 use axum::http::StatusCode;
+use service::error::OperationKind;
 
-use super::fault;
 use super::view::execution_view;
 use crate::endpoint::{Call, Endpoint};
-use crate::routes::read::sandbox_id;
+use crate::routes::requested_sandbox::RequestedSandbox;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}/executions", INSPECT)
@@ -29,14 +29,12 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn list(call: Call) -> Result<Json<ExecutionList>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let id = sandbox_id(&parts.uri)?;
-    let all =
-        service.engine.sandbox(&caller.account, &id).executions().await.map_err(|error| fault(error, &id))?;
-    let (offset, limit) = reader::page(parts.uri.query())?;
+    let sandbox = RequestedSandbox::of(&call, OperationKind::Execute)?;
+    let all = sandbox.handle().executions().await.map_err(|error| sandbox.fault(error))?;
+    let (offset, limit) = reader::page(call.parts.uri.query())?;
     let total = all.len() as u64;
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
     let page = all.into_iter().skip(skipped).take(limit as usize);
-    let data = page.map(|status| execution_view(&id, status)).collect();
+    let data = page.map(|status| execution_view(&sandbox.id, status)).collect();
     Json::ok(&ExecutionList { data, pagination: Pagination::new(total, limit, offset) })
 }

@@ -83,8 +83,8 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn output(call: Call) -> Result<Response, ApiError> {
+    let request = ExecutionRequest::find(&call).await?;
     let Call { service, caller, request_id, parts, .. } = call;
-    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
     let status = request.status().await?;
     let query = reader::execution_query(parts.uri.query())?;
     let (offset, field) = match last_seen(&parts.headers)? {
@@ -103,7 +103,7 @@ async fn output(call: Call) -> Result<Response, ApiError> {
         Some(OutputOffset::End) => status.output,
     };
     if !is_stream {
-        let memory = request.service.gate.output_memory.response(&request.account);
+        let memory = service.gate.output_memory.response(&caller.account);
         let content =
             output::Content::from(whole(&request, from, &status, query.form.encoding(), memory).await?);
         let json = HeaderValue::from_static("application/json; charset=utf-8");
@@ -111,11 +111,10 @@ async fn output(call: Call) -> Result<Response, ApiError> {
         response.headers_mut().insert(header::CONTENT_TYPE, json);
         return Ok(content.into_response(response));
     }
-    let reader =
-        request.service.engine.sandbox(&request.account, &request.id).follow(&request.execution, from).await;
-    let reader = reader.map_err(|error| request.fault(error))?;
+    let reader = request.sandbox.handle().follow(&request.execution, from).await;
+    let reader = reader.map_err(|error| request.sandbox.fault(error))?;
     let start = StreamStart { reader, from, form: query.form, key_id: caller.key_id, request_id };
-    Ok(follow::response(request.service, start))
+    Ok(follow::response(service, start))
 }
 
 fn last_seen(headers: &HeaderMap) -> Result<Option<OutputOffset>, ApiError> {
@@ -145,14 +144,14 @@ async fn whole(
     encoding: OutputEncoding,
     mut memory: OutputReservation,
 ) -> Result<BufferedOutput, ApiError> {
-    let follow =
-        request.service.engine.sandbox(&request.account, &request.id).follow(&request.execution, from).await;
-    let mut reader = follow.map_err(|error| request.fault(error))?;
-    let most = request.service.max_output_bytes.min(MAX_RESPONSE_BYTES);
+    let sandbox = &request.sandbox;
+    let follow = sandbox.handle().follow(&request.execution, from).await;
+    let mut reader = follow.map_err(|error| sandbox.fault(error))?;
+    let most = sandbox.service.max_output_bytes.min(MAX_RESPONSE_BYTES);
     let (mut stdout, mut stderr, mut dropped, mut next) = (Vec::new(), Vec::new(), false, from);
     // Up to the output at the start of the request: a command may print forever.
     while !next.covers(status.output) && stdout.len() < most && stderr.len() < most {
-        match reader.next().await.map_err(|error: EngineError| request.fault(error))? {
+        match reader.next().await.map_err(|error: EngineError| sandbox.fault(error))? {
             OutputEvent::Output { channel, bytes, position, .. } => {
                 let to = if channel == Channel::Stdout { &mut stdout } else { &mut stderr };
                 to.extend_from_slice(&bytes);

@@ -43,19 +43,16 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn send(call: Call<Caller, JsonBody<SignalBody>>) -> Result<Json<api::ExecutionView>, ApiError> {
-    let Call { service, caller, parts, body, .. } = call;
-    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
+    let (call, body) = call.split_body();
+    let request = ExecutionRequest::find(&call).await?;
+    let (sandbox, parts) = (&request.sandbox, &call.parts);
     let reading = async {
         let query = reader::execution_query(parts.uri.query())?;
-        let body = read::json_body(&request.service, &caller, &parts.headers, body).await?;
+        let body = read::json_body(&call.service, &call.caller, &parts.headers, body).await?;
         Ok::<_, ApiError>((query, body.read(&())?))
     };
-    let (query, signal) = request.touched(reading.await)?;
-    let engine = &request.service.engine;
-    let sent = engine
-        .sandbox(&request.account, &request.id)
-        .signal(&request.execution, signal, query.auto_resume)
-        .await;
-    sent.map_err(|error| request.fault(error))?;
-    Json::ok(&execution_view(&request.id, request.status().await?))
+    let (query, signal) = sandbox.touched(reading.await)?;
+    let sent = sandbox.handle().signal(&request.execution, signal, query.auto_resume).await;
+    sent.map_err(|error| sandbox.fault(error))?;
+    Json::ok(&execution_view(&sandbox.id, request.status().await?))
 }

@@ -45,18 +45,15 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn write(call: Call<Caller, RawBody>) -> Result<Json<StdinWritten>, ApiError> {
-    let Call { service, caller, parts, body: RawBody(mut body), .. } = call;
-    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
-    let query = request.touched(reader::execution_query(parts.uri.query()).map_err(ApiError::from))?;
-    let encodings = values(&parts.headers, header::CONTENT_ENCODING);
-    let ranges = values(&parts.headers, header::CONTENT_RANGE);
-    request.touched(reader::raw_content(encodings, ranges).map_err(ApiError::from))?;
-    let engine = &request.service.engine;
-    let input = engine
-        .sandbox(&request.account, &request.id)
-        .write_stdin(&request.execution, query.auto_resume)
-        .await;
-    let input = input.map_err(|error| request.fault(error))?;
+    let (call, RawBody(mut body)) = call.split_body();
+    let request = ExecutionRequest::find(&call).await?;
+    let (sandbox, headers) = (&request.sandbox, &call.parts.headers);
+    let query = sandbox.touched(reader::execution_query(call.parts.uri.query()))?;
+    let encodings = values(headers, header::CONTENT_ENCODING);
+    let ranges = values(headers, header::CONTENT_RANGE);
+    sandbox.touched(reader::raw_content(encodings, ranges))?;
+    let input = sandbox.handle().write_stdin(&request.execution, query.auto_resume).await;
+    let input = input.map_err(|error| sandbox.fault(error))?;
     let mut bytes_written = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|fault| {
@@ -65,11 +62,11 @@ async fn write(call: Call<Caller, RawBody>) -> Result<Json<StdinWritten>, ApiErr
             error
         })?;
         let Ok(data) = frame.into_data() else { continue };
-        input.write(&data).await.map_err(|error| request.fault(error))?;
+        input.write(&data).await.map_err(|error| sandbox.fault(error))?;
         bytes_written += data.len() as u64;
     }
     if query.close {
-        input.close().await.map_err(|error| request.fault(error))?;
+        input.close().await.map_err(|error| sandbox.fault(error))?;
     }
     Json::ok(&StdinWritten { bytes_written, closed: query.close })
 }

@@ -1,17 +1,17 @@
 //! `POST /v1/sandboxes/{id}/terminals`: opens a terminal, once per idempotency key.
 
-use std::sync::Arc;
-
-use admission::endpoint::{Content, INTERACT, Json, JsonBody, Parameter, Tag};
+use admission::endpoint::{Content, INTERACT, Json, JsonBody, Parameter, Received, Tag};
 use admission::error::ApiError;
 use admission::keyring::Caller;
-use api::{ErrorCode, TerminalBody};
+use api::{ErrorCode, RunId, TerminalBody};
 use axum::http::StatusCode;
 use serde_json::json;
 use service::error::OperationKind;
+use service::idempotency::ReplayableResponse;
 
 use super::detach;
 use crate::endpoint::{Call, Endpoint};
+use crate::routes::requested_sandbox::RequestedSandbox;
 use crate::routes::sandbox_request::SandboxRequest;
 
 pub fn endpoint() -> Endpoint {
@@ -53,18 +53,19 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn open(call: Call<Caller, JsonBody<TerminalBody>>) -> Result<Json<api::ExecutionView>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Execute).await?;
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Execute).await?;
     let (key, run_id) = (request.key()?, request.run_id()?);
     let body = request.body(body).await?;
-    let (id, endpoint) = (request.id, request.endpoint);
-    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |_| async move {
-        let command = received
-            .read(&shared.execute_rules)
-            .inspect_err(|_| shared.engine.sandbox(&account, &id).touch())?;
-        detach::start(&shared, &account, &id, command, run_id).await
-    };
-    let response = service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await?;
-    detach::with_location(response).await.map(Json::written)
+    let work = move |sandbox, body, _| carry_out(sandbox, body, run_id);
+    detach::with_location(request.once(key, body, work).await?).await.map(Json::written)
+}
+
+async fn carry_out(
+    sandbox: RequestedSandbox,
+    body: Received<TerminalBody>,
+    run_id: Option<RunId>,
+) -> Result<ReplayableResponse, ApiError> {
+    let command = sandbox.touched(body.read(&sandbox.service.execute_rules))?;
+    detach::start(&sandbox, command, run_id).await
 }

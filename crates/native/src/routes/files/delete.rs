@@ -37,14 +37,12 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn delete(call: Call) -> Result<Json<api::FileDeleted>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request =
-        FileRequest::new(service, &caller, &parts.uri).await?.to("delete").in_run(&parts.headers)?;
+    let request = FileRequest::to("delete", &call).await?;
     let order = |query: &reader::FileQuery| {
         Ok(FileOp::Delete { path: query.path("path")?, recursive: query.flag("recursive")? })
     };
     let begun = request.begin(order).await;
-    let work = request.touched(begun)?;
+    let work = request.sandbox.touched(begun)?;
     let path = view::text(&work.paths[0]);
     let tally = work.tally().await.map_err(|error| request.fault(error))?;
     let deleted = tally.files.saturating_add(tally.directories).saturating_add(tally.links);

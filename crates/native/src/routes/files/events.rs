@@ -46,6 +46,6 @@ impl FileRequest {
     }
 
     fn note(&self, kind: EventKind, data: serde_json::Value) {
-        self.service.engine.sandbox(&self.account, &self.id).append_event(self.run.as_ref(), kind, data);
+        self.sandbox.handle().append_event(self.run.as_ref(), kind, data);
     }
 }

@@ -37,8 +37,7 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn exists(call: Call) -> Result<Json<api::FileExists>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request = FileRequest::new(service, &caller, &parts.uri).await?;
+    let request = FileRequest::find(&call).await?;
     let work = request.begin(|query| Ok(FileOp::Stat { path: query.path("path")?, follow: false })).await?;
     let exists = match work.info().await {
         Ok(_) => true,

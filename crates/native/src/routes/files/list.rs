@@ -36,8 +36,7 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn list(call: Call) -> Result<Json<api::FileList>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request = FileRequest::new(service, &caller, &parts.uri).await?;
+    let request = FileRequest::find(&call).await?;
     let (offset, limit) = request.query.page()?;
     let work = request.begin(|query| Ok(FileOp::List { path: query.path("path")?, offset, limit })).await?;
     let dir = work.paths[0].clone();

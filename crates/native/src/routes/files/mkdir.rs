@@ -41,14 +41,13 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn mkdir(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("mkdir").in_run(&parts.headers)?;
+    let request = FileRequest::to("mkdir", &call).await?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);
         Ok(FileOp::MakeDir { path, mode, recursive: query.flag("recursive")? })
     };
     let begun = request.begin(order).await;
-    let work = request.touched(begun)?;
+    let work = request.sandbox.touched(begun)?;
     let path = work.paths[0].clone();
     let info = work.info().await.map_err(|error| request.fault(error))?;
     request.record_created(&path, &info);

@@ -36,14 +36,13 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn pack(call: Call) -> Result<Response, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("pack").in_run(&parts.headers)?;
+    let request = FileRequest::to("pack", &call).await?;
     let mut work = request.begin(|query| Ok(FileOp::Pack { path: query.path("path")? })).await?;
     match work.next_response().await.map_err(|error| request.fault(error))? {
         FileResponse::Packing => {}
         _ => return Err(ApiError::internal("the agent gave an unexpected response to a pack operation")),
     }
     request.record_archive(api::EventKind::FileRead, &view::text(&work.paths[0]));
-    let body = outgoing::body(work, None, request.service.stopping.clone());
+    let body = outgoing::body(work, None, request.sandbox.service.stopping.clone());
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"))], body).into_response())
 }

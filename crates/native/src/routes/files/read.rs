@@ -64,8 +64,8 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn read(call: Call) -> Result<Response, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("read").in_run(&parts.headers)?;
+    let request = FileRequest::to("read", &call).await?;
+    let parts = &call.parts;
     let path = request.query.path("path")?;
     let mut range =
         reader::byte_range(values(&parts.headers, header::RANGE)).filter(|_| parts.method == Method::GET);
@@ -150,7 +150,7 @@ fn answer(request: &FileRequest, found: Found, is_part: bool, method: &Method) -
     let body = if *method == Method::HEAD {
         Body::empty()
     } else {
-        outgoing::body(work, length, request.service.stopping.clone())
+        outgoing::body(work, length, request.sandbox.service.stopping.clone())
     };
     (status, headers, body).into_response()
 }

@@ -49,14 +49,13 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn relocate(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("move").in_run(&parts.headers)?;
+    let request = FileRequest::to("move", &call).await?;
     let order = |query: &reader::FileQuery| {
         let (from, to) = (query.named_path("from")?, query.named_path("to")?);
         Ok(FileOp::Move { from, to, overwrite: query.flag("overwrite")? })
     };
     let begun = request.begin(order).await;
-    let work = request.touched(begun)?;
+    let work = request.sandbox.touched(begun)?;
     let (from, path) = (view::text(&work.paths[0]), work.paths[1].clone());
     let info = work.info().await.map_err(|error| request.fault(error))?;
     request.record_deleted(&from);

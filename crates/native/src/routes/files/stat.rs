@@ -35,8 +35,7 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn stat(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let request = FileRequest::new(service, &caller, &parts.uri).await?;
+    let request = FileRequest::find(&call).await?;
     let work = request
         .begin(|query| Ok(FileOp::Stat { path: query.path("path")?, follow: query.flag("follow")? }))
         .await?;

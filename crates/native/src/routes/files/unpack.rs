@@ -48,12 +48,11 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn unpack(call: Call<Caller, RawBody>) -> Result<Json<api::Unpacked>, ApiError> {
-    let Call { service, caller, parts, body: RawBody(body), .. } = call;
-    let request =
-        FileRequest::new(service, &caller, &parts.uri).await?.to("unpack").in_run(&parts.headers)?;
-    request.touched(upload::check(&parts.headers))?;
+    let (call, RawBody(body)) = call.split_body();
+    let request = FileRequest::to("unpack", &call).await?;
+    request.sandbox.touched(upload::check(&call.parts.headers))?;
     let begun = request.begin(|query| Ok(FileOp::Unpack { path: query.path("path")? })).await;
-    let mut work = request.touched(begun)?;
+    let mut work = request.sandbox.touched(begun)?;
     let path = view::text(&work.paths[0]);
     upload::forward(&request, &mut work, body).await?;
     let tally = work.tally().await.map_err(|error| request.fault(error))?;

@@ -61,20 +61,18 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn watch(call: Call) -> Result<Response, ApiError> {
-    let Call { service, caller, request_id, parts, .. } = call;
-    let request = FileRequest::new(service, &caller, &parts.uri).await?;
+    let request = FileRequest::find(&call).await?;
+    let Call { service, caller, request_id, .. } = call;
     let path = request.query.path("path")?;
     let recursive = request.query.flag("recursive")?;
     let auto_resume = request.query.auto_resume()?;
-    let sandbox = request.service.engine.sandbox(&request.account, &request.id);
-    let begun = sandbox.watch_below_workdir(auto_resume, &path, recursive).await;
+    let begun = request.sandbox.handle().watch_below_workdir(auto_resume, &path, recursive).await;
     let (watch, root) = begun.map_err(|error| match error {
         EngineError::Agent(AgentError::Busy { message }) => {
-            too_many_watches(message).with_detail("sandboxId", request.id.as_str())
+            too_many_watches(message).with_detail("sandboxId", request.sandbox.id.as_str())
         }
         error => request.fault(error),
     })?;
-    let service = Arc::clone(&request.service);
     let stage = WatchStage::First;
     Ok(sse::response(ChangeStream { service, key_id: caller.key_id, request_id, watch, root, stage }))
 }

@@ -43,15 +43,15 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn write(call: Call<Caller, RawBody>) -> Result<Json<api::FileEntry>, ApiError> {
-    let Call { service, caller, parts, body: RawBody(body), .. } = call;
-    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("write").in_run(&parts.headers)?;
-    request.touched(upload::check(&parts.headers))?;
+    let (call, RawBody(body)) = call.split_body();
+    let request = FileRequest::to("write", &call).await?;
+    request.sandbox.touched(upload::check(&call.parts.headers))?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.named_path("path")?, query.mode()?);
         Ok(FileOp::Write { path, mode, parents: query.flag("parents")? })
     };
     let begun = request.begin(order).await;
-    let mut work = request.touched(begun)?;
+    let mut work = request.sandbox.touched(begun)?;
     let path = work.paths[0].clone();
     upload::forward(&request, &mut work, body).await?;
     let info = work.info().await.map_err(|error| request.fault(error))?;

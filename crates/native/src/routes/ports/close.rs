@@ -4,7 +4,6 @@ use admission::endpoint::{CHANGE, Json, Parameter, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, PortClosed};
 use axum::http::StatusCode;
-use service::error::{OperationKind, of_engine};
 
 use super::sandbox_and_port;
 use crate::endpoint::{Call, Endpoint};
@@ -30,11 +29,9 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn close(call: Call) -> Result<Json<PortClosed>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let (id, port) = sandbox_and_port(&service, &caller.account, &parts.uri).await?;
-    let run =
-        read::run_id(&parts.headers).inspect_err(|_| service.engine.sandbox(&caller.account, &id).touch())?;
-    let closed = service.engine.sandbox(&caller.account, &id).close_port(port, run).await;
-    let closed_at = closed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let (sandbox, port) = sandbox_and_port(&call).await?;
+    let run = sandbox.touched(read::run_id(&call.parts.headers))?;
+    let closed = sandbox.handle().close_port(port, run).await;
+    let closed_at = closed.map_err(|error| sandbox.fault(error))?;
     Json::ok(&PortClosed { port, closed_at: closed_at.into() })
 }

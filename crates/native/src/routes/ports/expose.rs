@@ -1,18 +1,16 @@
 //! `POST /v1/sandboxes/{id}/ports`: exposes a port. Completes if the client disconnects.
 
-use std::sync::Arc;
-
 use admission::endpoint::{CHANGE, Content, Json, JsonBody, Parameter, Received, Tag, serialize};
 use admission::error::ApiError;
 use admission::keyring::Caller;
 use api::{ErrorCode, ExposeBody, Port, RunId};
 use axum::http::StatusCode;
 use serde_json::json;
-use service::Service;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 use service::idempotency::ReplayableResponse;
 
 use crate::endpoint::{Call, Endpoint};
+use crate::routes::requested_sandbox::RequestedSandbox;
 use crate::routes::sandbox_request::SandboxRequest;
 
 pub fn endpoint() -> Endpoint {
@@ -49,26 +47,21 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn expose(call: Call<Caller, JsonBody<ExposeBody>>) -> Result<Json<Port>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Other).await?;
     let (key, run) = (request.key()?, request.run_id()?);
     let body = request.body(body).await?;
-    let (id, endpoint) = (request.id, request.endpoint);
-    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |_| async move { carry_out(&shared, &account, &id, &received, run).await };
-    service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+    let work = move |sandbox, body, _| carry_out(sandbox, body, run);
+    request.once(key, body, work).await.map(Json::written)
 }
 
 async fn carry_out(
-    service: &Service,
-    account: &str,
-    id: &api::SandboxId,
-    body: &Received<ExposeBody>,
+    sandbox: RequestedSandbox,
+    body: Received<ExposeBody>,
     run: Option<RunId>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let engine = &service.engine;
-    let order = body.read(&()).inspect_err(|_| engine.sandbox(account, id).touch())?;
-    let exposed = engine.sandbox(account, id).expose(order, run).await;
-    let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
-    Ok(ReplayableResponse::new(StatusCode::CREATED, serialize(&service.ports.view(id, &exposed))?))
+    let order = sandbox.touched(body.read(&()))?;
+    let exposed = sandbox.handle().expose(order, run).await.map_err(|error| sandbox.fault(error))?;
+    let view = sandbox.service.ports.view(&sandbox.id, &exposed);
+    Ok(ReplayableResponse::new(StatusCode::CREATED, serialize(&view)?))
 }

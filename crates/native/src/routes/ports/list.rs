@@ -4,10 +4,10 @@ use admission::endpoint::{INSPECT, Json, Parameter, Tag};
 use admission::error::ApiError;
 use api::{ErrorCode, PortList};
 use axum::http::StatusCode;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 
 use crate::endpoint::{Call, Endpoint};
-use crate::routes::read;
+use crate::routes::requested_sandbox::RequestedSandbox;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}/ports", INSPECT)
@@ -24,9 +24,8 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn list(call: Call) -> Result<Json<PortList>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let id = read::sandbox_id(&parts.uri)?;
-    let ports = service.engine.sandbox(&caller.account, &id).ports().await;
-    let ports = ports.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
-    Json::ok(&PortList { data: ports.iter().map(|port| service.ports.view(&id, port)).collect() })
+    let sandbox = RequestedSandbox::of(&call, OperationKind::Other)?;
+    let ports = sandbox.handle().ports().await.map_err(|error| sandbox.fault(error))?;
+    let data = ports.iter().map(|port| call.service.ports.view(&sandbox.id, port)).collect();
+    Json::ok(&PortList { data })
 }

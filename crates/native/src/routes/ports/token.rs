@@ -9,7 +9,6 @@ use admission::wall_clock::now;
 use api::{ErrorCode, PortToken, TokenBody};
 use axum::http::StatusCode;
 use serde_json::json;
-use service::error::{OperationKind, of_engine};
 
 use super::sandbox_and_port;
 use crate::endpoint::{Call, Endpoint};
@@ -44,18 +43,19 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn token(call: Call<Caller, JsonBody<TokenBody>>) -> Result<Json<PortToken>, ApiError> {
-    let Call { service, caller, parts, body, .. } = call;
-    let (id, port) = sandbox_and_port(&service, &caller.account, &parts.uri).await?;
-    let exposed = service.engine.sandbox(&caller.account, &id).port(port).await;
-    service.engine.sandbox(&caller.account, &id).touch();
-    let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let (call, body) = call.split_body();
+    let (sandbox, port) = sandbox_and_port(&call).await?;
+    let exposed = sandbox.handle().port(port).await;
+    sandbox.handle().touch();
+    let exposed = exposed.map_err(|error| sandbox.fault(error))?;
+    let Call { service, caller, parts, .. } = call;
     let body = read::json_body(&service, &caller, &parts.headers, body).await?;
     let lifetime_ms = body.read(&())?;
     let longest = now().after(lifetime_ms);
     // A key that expires must not leave access behind.
     let expires_at = service.gate.keyring.end_of(&caller.key_id).map_or(longest, |end| longest.min(end));
-    let token = service.ports.token(&id, &exposed, expires_at);
-    let url = format!("{}/?sandbox_token={token}", service.ports.url(&id, port));
+    let token = service.ports.token(&sandbox.id, &exposed, expires_at);
+    let url = format!("{}/?sandbox_token={token}", service.ports.url(&sandbox.id, port));
     let token_view = PortToken { token, expires_at: expires_at.into(), url };
     Json::created(&token_view)
 }

@@ -1,19 +1,17 @@
 //! `POST /v1/sandboxes/{id}/fork`: creates sandboxes above a copy of the disk of a sandbox, once per idempotency key.
 
-use std::sync::Arc;
-
 use admission::endpoint::{CREATE, Content, Json, JsonBody, Parameter, Received, Tag, serialize};
 use admission::error::ApiError;
 use admission::keyring::Caller;
-use api::{ErrorCode, ForkBody, ForkList, SandboxId};
+use api::{ErrorCode, ForkBody, ForkList};
 use axum::http::StatusCode;
 use serde_json::json;
-use service::Service;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 use service::idempotency::{RecordHeader, ReplayableResponse};
 use store::SandboxRecord;
 
 use crate::endpoint::{Call, Endpoint};
+use crate::routes::requested_sandbox::RequestedSandbox;
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::routes::view;
 
@@ -49,24 +47,19 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn fork(call: Call<Caller, JsonBody<ForkBody>>) -> Result<Json<ForkList>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Other).await?;
     let key = request.key()?;
     let body = request.body(body).await?;
-    let (id, endpoint) = (request.id, request.endpoint);
-    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |header| async move { carry_out(&shared, &account, &id, &received, header).await };
-    service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+    request.once(key, body, carry_out).await.map(Json::written)
 }
 
 async fn carry_out(
-    service: &Service,
-    account: &str,
-    id: &SandboxId,
-    body: &Received<ForkBody>,
+    sandbox: RequestedSandbox,
+    body: Received<ForkBody>,
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let request = body.read(&service.create_rules(account))?;
+    let request = body.read(&sandbox.service.create_rules(&sandbox.account))?;
     let to_response = if header.is_some() { ReplayableResponse::committed } else { ReplayableResponse::new };
     let pending = header.map(|header| {
         header.into_pending(|records: &Vec<SandboxRecord>| {
@@ -75,8 +68,8 @@ async fn carry_out(
             (StatusCode::CREATED.as_u16(), content.to_vec())
         })
     });
-    let forked = service.engine.sandbox(account, id).fork(request, pending).await;
-    let statuses = forked.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let forked = sandbox.handle().fork(request, pending).await;
+    let statuses = forked.map_err(|error| sandbox.fault(error))?;
     let list = listed(statuses.iter().map(|status| &*status.record));
     Ok(to_response(StatusCode::CREATED, serialize(&list)?))
 }

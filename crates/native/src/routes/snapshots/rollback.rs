@@ -7,7 +7,7 @@ use admission::keyring::Caller;
 use api::{ErrorCode, RollbackBody, SandboxView};
 use axum::http::StatusCode;
 use serde_json::json;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 use service::snapshot_names;
 
 use crate::endpoint::{Call, Endpoint};
@@ -42,13 +42,12 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn rollback(call: Call<Caller, JsonBody<RollbackBody>>) -> Result<Json<SandboxView>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
-    let sandbox = service.engine.sandbox(&caller.account, &request.id);
-    let body = request.body(body).await?.read(&()).inspect_err(|_| sandbox.touch())?;
-    let snapshot = snapshot_names::find(&service, &caller.account, Some(&request.id), &body.snapshot_id)?;
-    let rolled_back = sandbox.rollback(&snapshot).await;
-    let status =
-        rolled_back.map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Other))?;
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Other).await?;
+    let body = request.content(body, &()).await?;
+    let sandbox = &request.sandbox;
+    let snapshot =
+        snapshot_names::find(&sandbox.service, &sandbox.account, Some(&sandbox.id), &body.snapshot_id)?;
+    let status = sandbox.handle().rollback(&snapshot).await.map_err(|error| sandbox.fault(error))?;
     Json::ok(&view::sandbox(&status.record))
 }

@@ -1,20 +1,18 @@
 //! `POST /v1/sandboxes/{id}/snapshots`: takes a snapshot, once per idempotency key.
 
-use std::sync::Arc;
-
 use admission::endpoint::{Content, Json, JsonBody, Parameter, Received, Tag, WRITE, serialize};
 use admission::error::ApiError;
 use admission::keyring::Caller;
-use api::{ErrorCode, SandboxId, SnapshotBody, SnapshotView};
+use api::{ErrorCode, SnapshotBody, SnapshotView};
 use axum::http::StatusCode;
 use serde_json::json;
-use service::Service;
-use service::error::{OperationKind, of_engine};
+use service::error::OperationKind;
 use service::idempotency::{RecordHeader, ReplayableResponse};
 use store::SnapshotRecord;
 
 use super::view;
 use crate::endpoint::{Call, Endpoint};
+use crate::routes::requested_sandbox::RequestedSandbox;
 use crate::routes::sandbox_request::SandboxRequest;
 
 pub fn endpoint() -> Endpoint {
@@ -47,26 +45,21 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn take(call: Call<Caller, JsonBody<SnapshotBody>>) -> Result<Json<SnapshotView>, ApiError> {
-    let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
+    let (call, body) = call.split_body();
+    let request = SandboxRequest::find(&call, OperationKind::Other).await?;
     let key = request.key()?;
     let body = request.body(body).await?;
-    let (id, endpoint) = (request.id, request.endpoint);
-    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |header| async move { carry_out(&shared, &account, &id, &received, header).await };
-    service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+    request.once(key, body, carry_out).await.map(Json::written)
 }
 
 async fn carry_out(
-    service: &Service,
-    account: &str,
-    id: &SandboxId,
-    body: &Received<SnapshotBody>,
+    sandbox: RequestedSandbox,
+    body: Received<SnapshotBody>,
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let request = body.read(&service.config_rules)?;
+    let request = body.read(&sandbox.service.config_rules)?;
     let to_response = if header.is_some() { ReplayableResponse::committed } else { ReplayableResponse::new };
-    let engine = service.engine.clone();
+    let engine = sandbox.service.engine.clone();
     let pending = header.map(|header| {
         header.into_pending(move |record: &SnapshotRecord| {
             // Serializing a view cannot fail: it is text and numbers.
@@ -74,7 +67,7 @@ async fn carry_out(
             (StatusCode::CREATED.as_u16(), content.to_vec())
         })
     });
-    let taken = service.engine.sandbox(account, id).take_snapshot(request, pending).await;
-    let record = taken.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
-    Ok(to_response(StatusCode::CREATED, serialize(&view::snapshot(&service.engine, &record))?))
+    let taken = sandbox.handle().take_snapshot(request, pending).await;
+    let record = taken.map_err(|error| sandbox.fault(error))?;
+    Ok(to_response(StatusCode::CREATED, serialize(&view::snapshot(&sandbox.service.engine, &record))?))
 }
