@@ -148,7 +148,7 @@ pub fn uid_base(settings: &Settings, slot: u32) -> Result<u32, DriverError> {
     slot.checked_mul(IDS)
         .and_then(|offset| offset.checked_add(settings.uid_base))
         .filter(|base| base.checked_add(IDS).is_some())
-        .ok_or_else(|| DriverError::failed(DriverStep::FindHostIds, format!("slot {slot} is out of range")))
+        .ok_or_else(|| DriverError::failed(DriverStep::MakeIdMap, format!("slot {slot} is out of range")))
 }
 
 fn process(isolation: Isolation) -> Result<Process, OciSpecError> {

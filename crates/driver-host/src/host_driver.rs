@@ -177,7 +177,7 @@ impl HostState {
     fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
         let paths = self.paths(id);
         // Before the processes: what is stored is complete, and processes beside it are about to end or have not begun to continue.
-        match stored_processes::state(&paths).at(DriverStep::FindStoredProcesses)? {
+        match stored_processes::state(&paths).at(DriverStep::ReadStoredProcesses)? {
             StoredState::Complete => return Ok(Presence::Hibernated),
             StoredState::Interrupted(_lock) => self.release_standstill(id, &paths),
             StoredState::None => {}

@@ -18,12 +18,12 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
     let paths = Paths { data: dir.join("data"), run: dir.join("run") };
     let layer = dir.join("layer");
     for directory in [&paths.data, &paths.run, &layer] {
-        fs::create_dir_all(directory).at(DriverStep::MakeTrialDirectories)?;
+        fs::create_dir_all(directory).at(DriverStep::PrepareTrial)?;
     }
-    fs::write(layer.join("seen"), "through the overlay").at(DriverStep::MakeTrialLayer)?;
+    fs::write(layer.join("seen"), "through the overlay").at(DriverStep::PrepareTrial)?;
     let image = disk::create_template(&dir.join("template"), DISK_MB, Content::Directories)?;
-    fs::rename(image, paths.disk()).at(DriverStep::MakeTrialDisk)?;
-    let id = "sb_doctorstrial".parse().at(DriverStep::NameTrial)?;
+    fs::rename(image, paths.disk()).at(DriverStep::PrepareTrial)?;
+    let id = "sb_doctorstrial".parse().at(DriverStep::PrepareTrial)?;
     let limits = Limits { cpu: 1, memory_mb: 1 };
     let spec = SandboxSpec {
         id,

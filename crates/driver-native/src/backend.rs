@@ -27,7 +27,7 @@ pub struct Native {
 impl Native {
     /// `program` is `sandbox-launcher`.
     pub fn new(program: PathBuf) -> Result<Self, DriverError> {
-        let seccomp = driver_host::seccomp().at(DriverStep::ReadCallRules)?;
+        let seccomp = driver_host::seccomp().at(DriverStep::MakeCallFilter)?;
         Ok(Self { program, launchers: Launchers::default(), filter: compile(&seccomp)? })
     }
 }
@@ -43,16 +43,16 @@ impl Backend for Native {
             .at(DriverStep::MakeCgroups)?;
         let (disk, device) = mount_disk(&paths.disk())?;
         start.limit_disk(device)?;
-        let listener = listen(paths).at(DriverStep::PrepareAgentLink)?;
-        let cgroup = cgroups.open_for_fork(name).at(DriverStep::OpenCgroup)?;
+        let listener = listen(paths).at(DriverStep::OpenAgentLink)?;
+        let cgroup = cgroups.open_for_fork(name).at(DriverStep::MakeCgroups)?;
         let layers = start.snapshots.open(&spec.layers)?;
         let snapshots = layers.iter().filter_map(OpenLayer::snapshot);
         let files = [&disk, &listener].into_iter().chain(snapshots).chain(cgroup.as_ref());
         let files: Vec<BorrowedFd<'_>> = files.map(AsFd::as_fd).collect();
-        send(&launcher.socket, &plan(start, &layers, &self.filter)?, &files).at(DriverStep::SendPlan)?;
+        send(&launcher.socket, &plan(start, &layers, &self.filter)?, &files).at(DriverStep::ReachLauncher)?;
 
         let (pid, namespace) = launcher.forked()?;
-        fs::write(paths.first_process(), pid.to_string()).at(DriverStep::RecordFirstProcess)?;
+        fs::write(paths.first_process(), pid.to_string()).at(DriverStep::RecordStart)?;
         if let Some(hook) = network {
             hook(namespace.as_fd()).at(DriverStep::ConnectNetwork)?;
         }

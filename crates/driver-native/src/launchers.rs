@@ -102,7 +102,7 @@ impl Launcher {
                 DriverStep::StartSandbox,
                 format!("the launcher did not answer within {} s", TIMEOUT.as_secs()),
             )),
-            Err(error) => Err(DriverError::failed(DriverStep::HearFromLauncher, error)),
+            Err(error) => Err(DriverError::failed(DriverStep::ReachLauncher, error)),
         }
     }
 

@@ -65,7 +65,7 @@ fn layer(open: &OpenLayer) -> Layer {
 }
 
 fn unsupported(what: impl std::fmt::Display) -> DriverError {
-    DriverError::failed(DriverStep::PlanContainer, format!("{what} is not supported"))
+    DriverError::failed(DriverStep::Describe, format!("{what} is not supported"))
 }
 
 fn parts(spec: &Spec) -> Result<(&Process, &Linux), DriverError> {

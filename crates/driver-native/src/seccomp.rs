@@ -92,7 +92,7 @@ fn add(
 }
 
 fn invalid(what: String) -> DriverError {
-    DriverError::failed(DriverStep::CompileCallFilter, what)
+    DriverError::failed(DriverStep::MakeCallFilter, what)
 }
 
 fn number(name: &str) -> Option<u32> {

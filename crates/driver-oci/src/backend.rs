@@ -31,7 +31,7 @@ impl OciRuntime {
 impl Backend for OciRuntime {
     fn start(&self, start: &Start<'_>, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
         let Start { settings, spec, paths, .. } = *start;
-        let listener = listen(paths).at(DriverStep::PrepareAgentLink)?;
+        let listener = listen(paths).at(DriverStep::OpenAgentLink)?;
         leave_host_namespace().at(DriverStep::LeaveMountNamespace)?;
         let Assembled { mounts, device } =
             assemble(spec, paths, start.snapshots, &mount_place(settings), start.uid_base)?;

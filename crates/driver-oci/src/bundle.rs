@@ -20,13 +20,13 @@ pub fn write_bundle(
     if let Some(path) = network {
         join_network(&mut description, path);
     }
-    let text = serde_json::to_vec(&description).at(DriverStep::EncodeBundle)?;
+    let text = serde_json::to_vec(&description).at(DriverStep::WriteBundle)?;
     fs::write(start.paths.run.join("config.json"), text).at(DriverStep::WriteBundle)
 }
 
 /// The rules of system calls, as a container has them.
 pub fn filter() -> Result<LinuxSeccomp, DriverError> {
-    seccomp().at(DriverStep::ReadCallRules)
+    seccomp().at(DriverStep::MakeCallFilter)
 }
 
 fn join_network(description: &mut Spec, path: &Path) {

@@ -104,7 +104,7 @@ impl Backend for Gvisor {
         let name = spec.id.as_str();
         let agent_channel = match start.memory {
             Some(memory) => AgentChannel::Stored(memory.to_owned()),
-            None => AgentChannel::Token(prepare_token(paths).at(DriverStep::PrepareAgentLink)?),
+            None => AgentChannel::Token(prepare_token(paths).at(DriverStep::OpenAgentLink)?),
         };
         // The limits apply to the processes of gVisor, which the daemon starts.
         cgroups
@@ -117,7 +117,7 @@ impl Backend for Gvisor {
         start.limit_disk(device)?;
         let network = connect(network)?;
         write_bundle(start, gvisor_filter()?, Some(&network.path()))?;
-        show_limits(start).at(DriverStep::LimitShownMemory)?;
+        show_limits(start).at(DriverStep::ShowLimits)?;
         runtime::run(
             &self.invocation(),
             settings,

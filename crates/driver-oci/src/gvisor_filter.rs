@@ -39,7 +39,7 @@ const ALL: u32 = u32::MAX;
 pub fn gvisor_filter() -> Result<LinuxSeccomp, DriverError> {
     let mut filter = filter()?;
     filter.set_default_action(LinuxSeccompAction::ScmpActTrace);
-    let mut rules = protected_agent().at(DriverStep::ComposeCallRules)?;
+    let mut rules = protected_agent().at(DriverStep::MakeCallFilter)?;
     for mut rule in filter.syscalls().clone().unwrap_or_default() {
         let special = |name: &str| [&SOCKETS[..], &HARMLESS, &LIMITS, &HOST_NAME].concat().contains(&name);
         let names: Vec<String> = rule.names().iter().filter(|name| !special(name)).cloned().collect();
@@ -48,10 +48,10 @@ pub fn gvisor_filter() -> Result<LinuxSeccomp, DriverError> {
             rules.push(rule);
         }
     }
-    rules.push(allowed(&[&SOCKETS[..], &HARMLESS, &HOST_NAME].concat()).at(DriverStep::ComposeCallRules)?);
+    rules.push(allowed(&[&SOCKETS[..], &HARMLESS, &HOST_NAME].concat()).at(DriverStep::MakeCallFilter)?);
     // Of the own process, and queries.
     for argument in [0, 2] {
-        rules.push(allowed_with_zero(&LIMITS, argument).at(DriverStep::ComposeCallRules)?);
+        rules.push(allowed_with_zero(&LIMITS, argument).at(DriverStep::MakeCallFilter)?);
     }
     filter.set_syscalls(Some(rules));
     Ok(filter)

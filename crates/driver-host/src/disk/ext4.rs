@@ -40,7 +40,7 @@ pub fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> 
                 .args(["-f", "-y"])
                 .arg(image)
                 .output()
-                .at(DriverStep::FindE2fsck)?;
+                .at(DriverStep::RunE2fsck)?;
             try_mount_disk(image).at(DriverStep::MountDisk)
         }
     }

@@ -61,7 +61,7 @@ pub fn ensure(
     create(settings, &paths.unfinished_disk(), disk_mb, content)?;
     fs::rename(paths.unfinished_disk(), &disk)
         .and_then(|()| if matches!(content, Content::CopyOf(_)) { sync_names(&paths.data) } else { Ok(()) })
-        .at(DriverStep::RenameDisk)
+        .at(DriverStep::SaveDisk)
 }
 
 /// Creates a disk. A copy of a snapshot survives a power failure; an empty disk is created again after one.
@@ -88,7 +88,7 @@ pub fn create(
 
 fn grow_file_system(image: &Path) -> Result<(), DriverError> {
     // Forced: it would ask for a check, which the journal makes unnecessary.
-    let output = Command::new("resize2fs").arg("-f").arg(image).output().at(DriverStep::FindResize)?;
+    let output = Command::new("resize2fs").arg("-f").arg(image).output().at(DriverStep::RunResize)?;
     if output.status.success() {
         return Ok(());
     }
@@ -113,8 +113,8 @@ fn template(settings: &Settings, disk_mb: u32, content: Content<'_>) -> Result<P
     let unique = format!("{}-{:?}", std::process::id(), std::thread::current().id());
     let work = dir.join(format!("new-{disk_mb}mb-{unique}{kind}"));
     let created = create_template(&work, disk_mb, content)
-        .and_then(|image| fs::rename(image, &finished).at(DriverStep::RenameTemplate));
-    let cleared = fs::remove_dir_all(&work).at(DriverStep::RemoveTemplateWork);
+        .and_then(|image| fs::rename(image, &finished).at(DriverStep::MakeTemplate));
+    let cleared = fs::remove_dir_all(&work).at(DriverStep::MakeTemplate);
     created.and(cleared).map(|()| finished)
 }
 
@@ -133,10 +133,10 @@ pub fn clear_unfinished(settings: &Settings) -> io::Result<()> {
 
 pub fn create_template(work: &Path, disk_mb: u32, content: Content<'_>) -> Result<PathBuf, DriverError> {
     let tree = work.join("tree");
-    lay_out(&tree, content).at(DriverStep::LayOutTemplate)?;
+    lay_out(&tree, content).at(DriverStep::MakeTemplate)?;
     let image = work.join("image");
-    let file = File::create(&image).at(DriverStep::LayOutTemplate)?;
-    file.set_len(u64::from(disk_mb) * 1024 * 1024).at(DriverStep::LayOutTemplate)?;
+    let file = File::create(&image).at(DriverStep::MakeTemplate)?;
+    file.set_len(u64::from(disk_mb) * 1024 * 1024).at(DriverStep::MakeTemplate)?;
     let output = Command::new("mkfs.ext4")
         // No blocks reserved for root, as which all commands run. A small journal, lazy tables and one copy of the superblock
         // keep the template small.
@@ -147,11 +147,11 @@ pub fn create_template(work: &Path, disk_mb: u32, content: Content<'_>) -> Resul
         .arg(&tree)
         .arg(&image)
         .output()
-        .at(DriverStep::FindMkfs)?;
+        .at(DriverStep::RunMkfs)?;
     if !output.status.success() {
         return Err(DriverError::failed(DriverStep::RunMkfs, String::from_utf8_lossy(&output.stderr).trim()));
     }
-    file.sync_all().at(DriverStep::LayOutTemplate)?;
+    file.sync_all().at(DriverStep::MakeTemplate)?;
     Ok(image)
 }
 

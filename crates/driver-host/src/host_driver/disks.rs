@@ -38,8 +38,8 @@ impl Disks for HostDriver {
 
     async fn has_read_only_disk(&self, id: &SandboxId) -> Result<bool, DriverError> {
         self.run(id, |host, id| {
-            let device = host.disks.device(id).at(DriverStep::ReadDiskState)?;
-            device.map_or(Ok(false), read_only::is_read_only).at(DriverStep::ReadDiskState)
+            let device = host.disks.device(id).at(DriverStep::FindReadOnlyDisks)?;
+            device.map_or(Ok(false), read_only::is_read_only).at(DriverStep::FindReadOnlyDisks)
         })
         .await
     }
@@ -49,7 +49,7 @@ impl Disks for HostDriver {
             let paths = host.paths(&spec.id);
             match &spec.processes_from {
                 Some(snapshot) => host.share_processes(spec, snapshot, &paths.prepared_memory())?,
-                None => remove_tree(&paths.prepared_memory()).at(DriverStep::RemoveUnusedProcesses)?,
+                None => remove_tree(&paths.prepared_memory()).at(DriverStep::RemoveStoredProcesses)?,
             }
             let unfinished = paths.unfinished_disk();
             disk::create(&host.settings, &unfinished, spec.disk_mb, Content::of(spec))?;
@@ -71,9 +71,9 @@ impl Disks for HostDriver {
         self.run(id, |host, id| {
             let paths = host.paths(id);
             for file in [paths.prepared_disk(), paths.unfinished_disk()] {
-                remove_if_exists(&file).at(DriverStep::RemoveUnusedDisk)?;
+                remove_if_exists(&file).at(DriverStep::RemoveDisk)?;
             }
-            remove_tree(&paths.prepared_memory()).at(DriverStep::RemoveUnusedProcesses)
+            remove_tree(&paths.prepared_memory()).at(DriverStep::RemoveStoredProcesses)
         })
         .await
     }
@@ -109,13 +109,13 @@ impl Disks for HostDriver {
         scope: SnapshotScope,
     ) -> Result<Vec<SnapshotFile>, DriverError> {
         self.run(snapshot, move |host, id| {
-            host.snapshot(id).files(&host.settings, scope).at(DriverStep::ListSnapshotFiles)
+            host.snapshot(id).files(&host.settings, scope).at(DriverStep::ReadSnapshot)
         })
         .await
     }
 
     async fn snapshot_bytes(&self, snapshot: &SnapshotId) -> Result<u64, DriverError> {
-        self.run(snapshot, |host, id| host.snapshot(id).size().at(DriverStep::MeasureSnapshot)).await
+        self.run(snapshot, |host, id| host.snapshot(id).size().at(DriverStep::ReadSnapshot)).await
     }
 
     async fn receive_snapshot(
@@ -129,7 +129,7 @@ impl Disks for HostDriver {
 
     async fn complete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
         self.run(snapshot, |host, id| {
-            host.snapshot(id).complete(&host.settings).at(DriverStep::CompleteSnapshot)
+            host.snapshot(id).complete(&host.settings).at(DriverStep::FinishSnapshot)
         })
         .await
     }

@@ -77,7 +77,7 @@ impl StoredProcesses for HostDriver {
 
     async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
         self.run(snapshot, |host, id| {
-            host.snapshot(id).remove_processes().at(DriverStep::RemoveSnapshotProcesses)
+            host.snapshot(id).remove_processes().at(DriverStep::RemoveStoredProcesses)
         })
         .await
     }
@@ -87,16 +87,16 @@ impl HostState {
     /// Stores the processes of a sandbox and ends them.
     fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
         let paths = self.paths(id);
-        let population = self.cgroups.population(id.as_str()).at(DriverStep::PrepareHibernation)?;
+        let population = self.cgroups.population(id.as_str()).at(DriverStep::PrepareToStore)?;
         let presence = match population {
             Population::Running => Presence::Running,
             Population::Frozen => Presence::Paused,
             Population::Empty => return Err(self.refusal(id, "hibernate")),
         };
         let (backend, release, _claim) = self.prepare_to_store(id, &paths)?;
-        let lock = stored_processes::prepare(&paths, &release).at(DriverStep::PrepareHibernation)?;
+        let lock = stored_processes::prepare(&paths, &release).at(DriverStep::PrepareToStore)?;
         if presence == Presence::Paused {
-            self.cgroups.thaw(id.as_str()).at(DriverStep::PrepareHibernation)?;
+            self.cgroups.thaw(id.as_str()).at(DriverStep::PrepareToStore)?;
         }
         let hibernation =
             Hibernation { unfinished: &paths.unfinished_memory(), complete: &paths.memory(), lock };
@@ -106,13 +106,13 @@ impl HostState {
             self.undo_hibernation(id, &paths, presence);
             return Err(error);
         }
-        base::sync_dir(&paths.data).at(DriverStep::SaveStoredProcesses)?;
+        base::sync_dir(&paths.data).at(DriverStep::StoreProcesses)?;
         self.end_processes(id, &paths)?;
         // What they have written must not be older than they are. The disk is detached when nothing uses it any more.
         loopdev::wait_until_detached(&paths.disk())
             .and_then(|()| File::open(paths.disk())?.sync_all())
             .and_then(|()| stored_processes::size(&paths.memory()))
-            .at(DriverStep::SaveStoredProcesses)
+            .at(DriverStep::StoreProcesses)
     }
 
     /// The backend that can store the processes of a sandbox, its release, and space for them.
@@ -141,8 +141,7 @@ impl HostState {
     ) -> Result<Box<dyn Standstill + '_>, DriverError> {
         let paths = self.paths(id);
         let (backend, release, _claim) = self.prepare_to_store(id, &paths)?;
-        let lock =
-            stored_processes::prepare_in(target, &paths, &release).at(DriverStep::PrepareProcessCopy)?;
+        let lock = stored_processes::prepare_in(target, &paths, &release).at(DriverStep::PrepareToStore)?;
         let copied = backend.copy_processes(&self.settings, id, &paths, ProcessCopy { target, lock });
         let unlock = Unlock(paths.hibernation_lock());
         let copied = copied?;
@@ -159,7 +158,7 @@ impl HostState {
         let memory = self.snapshot(snapshot).memory();
         let (_, backend) = self.backend_for(spec)?;
         Self::check_release(&memory, backend)?;
-        stored_processes::share(&memory, target).at(DriverStep::CopyStoredProcesses)
+        stored_processes::share(&memory, target).at(DriverStep::CopyProcesses)
     }
 
     /// Claims the space for the memory of a sandbox, as long as it is being written.
@@ -169,7 +168,7 @@ impl HostState {
         let claimed = self.memory_writes.fetch_add(needed, Ordering::Relaxed).saturating_add(needed);
         let claim = SpaceClaim { claimed: &self.memory_writes, bytes: needed };
         let space =
-            rustix::fs::statvfs(&paths.data).map_err(io::Error::from).at(DriverStep::FindFreeSpace)?;
+            rustix::fs::statvfs(&paths.data).map_err(io::Error::from).at(DriverStep::PrepareToStore)?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         if free < claimed.saturating_add(SPARE_BYTES) {
             let source = io::Error::from(Errno::NOSPC);
@@ -194,7 +193,7 @@ impl HostState {
 
     /// Fails if this host's backend cannot continue the stored processes.
     pub(super) fn check_release(memory: &Path, backend: &dyn Backend) -> Result<(), DriverError> {
-        let stored = stored_processes::release(memory).at(DriverStep::ReadRelease)?;
+        let stored = stored_processes::release(memory).at(DriverStep::ReadStoredProcesses)?;
         let present = backend.release().unwrap_or_else(|| "no backend that can continue them".to_owned());
         if stored == present { Ok(()) } else { Err(DriverError::OtherRelease { stored, present }) }
     }

@@ -83,7 +83,7 @@ impl HostState {
             }
         }
         let (isolation, backend) = self.backend_for(spec)?;
-        paths::record_isolation(paths, isolation).at(DriverStep::RecordIsolation)?;
+        paths::record_isolation(paths, isolation).at(DriverStep::RecordStart)?;
         let cpus = &cpus_of(spec);
         let (agent, memory) = match processes {
             Processes::Stored => {
@@ -99,7 +99,7 @@ impl HostState {
             Start { settings, cgroups, snapshots, spec, isolation, paths, uid_base, cpus, agent, memory };
         let started = backend.start(&start, network)?;
         if processes == Processes::Stored {
-            stored_processes::mark_used(paths).at(DriverStep::MarkUsed)?;
+            stored_processes::mark_used(paths).at(DriverStep::ContinueProcesses)?;
         }
         Ok(started)
     }
@@ -108,13 +108,13 @@ impl HostState {
     fn restore_agent(&self, memory: &Path, paths: &Paths) -> Result<PathBuf, DriverError> {
         let name = stored_processes::restore_token(memory, paths)
             .and_then(|()| stored_processes::agent_name(memory))
-            .at(DriverStep::FindStoredAgent)?;
+            .at(DriverStep::ReadStoredProcesses)?;
         self.own_agent(paths, &name)
     }
 
     /// Records which copy of the agent a sandbox runs.
     fn own_agent(&self, paths: &Paths, name: &str) -> Result<PathBuf, DriverError> {
-        fs::write(paths.agent_name(), name).at(DriverStep::RecordAgent)?;
+        fs::write(paths.agent_name(), name).at(DriverStep::RecordStart)?;
         Ok(copies::path(&self.settings, name))
     }
 }

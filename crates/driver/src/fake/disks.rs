@@ -200,7 +200,7 @@ impl Disks for FakeDriver {
         snapshot: &SnapshotId,
         scope: SnapshotScope,
     ) -> Result<Vec<SnapshotFile>, DriverError> {
-        transfer::files(&self.host, snapshot, scope).at(DriverStep::ListSnapshotFiles)
+        transfer::files(&self.host, snapshot, scope).at(DriverStep::ReadSnapshot)
     }
 
     async fn snapshot_bytes(&self, snapshot: &SnapshotId) -> Result<u64, DriverError> {
@@ -218,6 +218,6 @@ impl Disks for FakeDriver {
     }
 
     async fn complete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
-        transfer::complete(&self.host, snapshot).at(DriverStep::CompleteSnapshot)
+        transfer::complete(&self.host, snapshot).at(DriverStep::FinishSnapshot)
     }
 }
