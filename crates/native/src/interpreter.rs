@@ -4,7 +4,6 @@
 //! the body and the whole body are bounded, and lines count towards the account's output memory. Dropping a [`Reply`] closes the
 //! connection, which interrupts the code.
 
-mod connection;
 mod program;
 
 use admission::error::{ApiError, Condition, RefusalCode};
@@ -22,7 +21,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio_util::task::AbortOnDropHandle;
 
-use connection::TunnelStream;
 use service::error::invalid_interpreter;
 
 pub use program::{InterpreterConnection, connect, connect_port};
@@ -89,11 +87,12 @@ pub async fn request(
     let mut builder = http1::Builder::new();
     builder.max_headers(MAX_HEADERS).max_buf_size(BUFFER_BYTES);
     let broken = |error: hyper::Error| invalid_interpreter("it does not answer with HTTP").with_cause(error);
-    let (mut sender, driver) =
-        builder.handshake(TokioIo::new(TunnelStream::new(connection))).await.map_err(broken)?;
+    let InterpreterConnection { tunnel, permit } = connection;
+    let (mut sender, driver) = builder.handshake(TokioIo::new(tunnel)).await.map_err(broken)?;
     let driver = AbortOnDropHandle::new(tokio::spawn(async move {
         // A failure also ends the body, whose reader reports it.
         let _ = driver.await;
+        drop(permit);
     }));
     let (head, body) = sender.send_request(request).await.map_err(broken)?.into_parts();
     Ok(Reply { head, body, _driver: driver, unread: BytesMut::new(), searched: 0, received: 0, ended: false })

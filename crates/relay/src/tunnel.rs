@@ -15,22 +15,18 @@ use admission::metrics::OpenPort;
 use api::SandboxId;
 use axum::body::Body;
 use base::IgnorePoison;
-use bytes::{Buf, Bytes};
-use engine::{Engine, EngineError, Exposure, Permit, Tunnel};
+use bytes::Bytes;
+use engine::{Engine, Exposure, Permit, Tunnel};
 use hyper::client::conn::http1::Connection;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use service::ports::PortPermit;
 
-/// Bytes of one write, which are copied once.
-const WRITE_BYTES: usize = 64 * 1024;
 /// The most bytes before a response head is complete, interim responses included.
 const HEAD_BYTES: usize = 512 * 1024;
-
-type Task<T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send>>;
 
 /// hyper's client connection, which drives both directions.
 pub type ConnectionDriver = Connection<TokioIo<ProgramConnection>, Body>;
@@ -70,17 +66,12 @@ impl ConnectionState {
 
 /// The connection.
 pub struct ProgramConnection {
-    tunnel: Arc<Tunnel>,
+    tunnel: Tunnel,
     _held: (Permit, PortPermit),
     /// Resumes the sandbox when the client sends bytes, if the port allows it.
     rouse: Option<(Engine, SandboxId)>,
     counted: OpenPort,
-    reading: Option<Task<Option<Bytes>>>,
-    /// Bytes that were read ahead.
-    ahead: Bytes,
-    ended: bool,
     before_head: usize,
-    writing: Option<Task<()>>,
     idle: Duration,
     moved: Instant,
     timer: Pin<Box<Sleep>>,
@@ -100,15 +91,11 @@ impl ProgramConnection {
     ) -> Self {
         let moved = Instant::now();
         Self {
-            tunnel: Arc::new(tunnel),
+            tunnel,
             _held: (permit, port_permit),
             rouse: exposure.port.auto_resume.then(|| (engine.clone(), exposure.record.id.clone())),
             counted,
-            reading: None,
-            ahead: Bytes::new(),
-            ended: false,
             before_head: 0,
-            writing: None,
             idle,
             moved,
             timer: Box::pin(sleep_until(moved + idle)),
@@ -121,10 +108,7 @@ impl ProgramConnection {
 
     /// Puts bytes back, to be read again.
     pub fn unread(&mut self, bytes: Bytes) {
-        if !bytes.is_empty() {
-            self.ahead =
-                if self.ahead.is_empty() { bytes } else { [bytes, self.ahead.clone()].concat().into() };
-        }
+        self.tunnel.unread(bytes);
     }
 
     fn broken(&self, why: EndReason) -> io::Error {
@@ -158,26 +142,36 @@ impl ProgramConnection {
 
     /// Waits for the write in progress.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(task) = &mut self.writing else { return Poll::Ready(Ok(())) };
-        let Poll::Ready(done) = task.as_mut().poll(cx) else {
+        if !self.tunnel.is_writing() {
+            return Poll::Ready(Ok(()));
+        }
+        let Poll::Ready(written) = Pin::new(&mut self.tunnel).poll_flush(cx) else {
             return Poll::Ready(Err(ready!(self.guard(cx))));
         };
-        self.writing = None;
         self.moved = Instant::now();
-        Poll::Ready(done.map_err(io::Error::other))
+        Poll::Ready(written)
     }
 
-    fn received(&mut self, bytes: Bytes) -> io::Result<()> {
-        self.moved = Instant::now();
-        self.counted.count_from_program(bytes.len());
+    /// Waits until bytes are here, or the program has sent all.
+    fn poll_received(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.tunnel.has_bytes() {
+            return Poll::Ready(Ok(()));
+        }
+        let Poll::Ready(received) = Pin::new(&mut self.tunnel).poll_fill_buf(cx) else {
+            return Poll::Ready(Err(ready!(self.guard(cx))));
+        };
+        let count = received?.len();
+        if count > 0 {
+            self.moved = Instant::now();
+            self.counted.count_from_program(count);
+        }
         if !self.state.has_head.load(Ordering::Relaxed) {
-            self.before_head += bytes.len();
+            self.before_head += count;
             if self.before_head > HEAD_BYTES {
-                return Err(self.broken(EndReason::EndlessHead));
+                return Poll::Ready(Err(self.broken(EndReason::EndlessHead)));
             }
         }
-        self.ahead = bytes;
-        Ok(())
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -187,46 +181,25 @@ impl AsyncRead for ProgramConnection {
         cx: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        while this.ahead.is_empty() {
-            if this.ended {
-                return Poll::Ready(Ok(()));
-            }
-            let task = this.reading.get_or_insert_with(|| {
-                let tunnel = Arc::clone(&this.tunnel);
-                Box::pin(async move { Ok(tunnel.read().await?) })
-            });
-            let Poll::Ready(read) = task.as_mut().poll(cx) else {
-                return Poll::Ready(Err(ready!(this.guard(cx))));
-            };
-            this.reading = None;
-            match read.map_err(io::Error::other)? {
-                Some(bytes) => this.received(bytes)?,
-                None => this.ended = true,
-            }
-        }
-        let count = this.ahead.len().min(out.remaining());
-        out.put_slice(&this.ahead[..count]);
-        this.ahead.advance(count);
-        Poll::Ready(Ok(()))
+        ready!(self.poll_received(cx))?;
+        Pin::new(&mut self.tunnel).poll_read(cx, out)
     }
 }
 
 impl AsyncWrite for ProgramConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_written(cx))?;
-        let some = Bytes::copy_from_slice(&bytes[..bytes.len().min(WRITE_BYTES)]);
-        let (count, tunnel) = (some.len(), Arc::clone(&self.tunnel));
-        self.counted.count_to_program(count);
         if let Some((engine, id)) = &self.rouse {
             engine.wake_if_paused(id);
         }
-        self.writing = Some(Box::pin(async move { Ok(tunnel.write_all(&some).await?) }));
-        // Starts at once; the next call waits for the rest.
-        match self.poll_written(cx) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(count)),
+        let count = ready!(Pin::new(&mut self.tunnel).poll_write(cx, bytes))?;
+        self.counted.count_to_program(count);
+        if !self.tunnel.is_writing() {
+            self.moved = Instant::now();
+        } else if let Poll::Ready(error) = self.guard(cx) {
+            return Poll::Ready(Err(error));
         }
+        Poll::Ready(Ok(count))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -235,6 +208,6 @@ impl AsyncWrite for ProgramConnection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_written(cx))?;
-        Poll::Ready(self.tunnel.finish().map_err(|error| io::Error::other(EngineError::from(error))))
+        Pin::new(&mut self.tunnel).poll_shutdown(cx)
     }
 }

@@ -26,7 +26,7 @@ const NOT_FOUND: i32 = 127;
 /// A connection to the program. Dropping it closes the connection, which interrupts the code, and frees its execution slot.
 pub struct InterpreterConnection {
     pub tunnel: Tunnel,
-    _permit: Permit,
+    pub permit: Permit,
 }
 
 /// Why the program cannot be reached.
@@ -60,7 +60,7 @@ pub async fn connect(admission: Admission) -> Result<InterpreterConnection, Prog
         }
         error => error.into(),
     })?;
-    Ok(InterpreterConnection { tunnel, _permit: admission.into_permit() })
+    Ok(InterpreterConnection { tunnel, permit: admission.into_permit() })
 }
 
 /// Connects to an exposed port. If it is open without being exposed and is the program's, the program is started where the image has one.
