@@ -12,7 +12,7 @@ use engine::{
     DetachedRequest, EngineError, ExecutionError, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent,
     OutputReader, TerminalSize,
 };
-use rules::OutputPosition;
+use rules::{AutoResume, OutputPosition};
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -79,10 +79,11 @@ async fn check_detached_commands(rig: &Rig) {
     assert_eq!((text.as_str(), status.exit_code), ("24 80\r\nxterm-256color\r\nall\r\n", Some(5)));
 
     let terminal = detach(rig, &id, on_terminal("echo ready; exec sleep 6661")).await;
-    let mut attached = rig.engine.sandbox("test", &id).attach(&terminal, beginning, true).await.unwrap();
+    let mut attached =
+        rig.engine.sandbox("test", &id).attach(&terminal, beginning, AutoResume::Allowed).await.unwrap();
     read_until(&mut attached.output, "ready").await;
     drop(attached);
-    let status = rig.engine.sandbox("test", &id).cancel(&terminal, true).await.unwrap();
+    let status = rig.engine.sandbox("test", &id).cancel(&terminal, AutoResume::Allowed).await.unwrap();
     assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
     rig.engine.sandbox("test", &id).terminate("test").await.unwrap();
 }
@@ -92,7 +93,8 @@ async fn check_interactive_shell(rig: &Rig) {
     let id = rig.create().await.unwrap();
     let beginning = OutputPosition::default();
     let terminal = detach(rig, &id, on_terminal("")).await;
-    let mut attached = rig.engine.sandbox("test", &id).attach(&terminal, beginning, true).await.unwrap();
+    let mut attached =
+        rig.engine.sandbox("test", &id).attach(&terminal, beginning, AutoResume::Allowed).await.unwrap();
     let input = attached.input();
     // Wait for the prompt: an old gVisor treats input before bash reads as end of file.
     read_until(&mut attached.output, "# ").await;
@@ -121,7 +123,7 @@ async fn check_interactive_shell(rig: &Rig) {
     // Cancelling kills all its processes, also those that left the session.
     input.write(b"setsid sleep 5551 & sleep 5552 & echo beg''un\r").await.unwrap();
     read_until(&mut attached.output, "begun\r\n").await;
-    let status = rig.engine.sandbox("test", &id).cancel(&terminal, true).await.unwrap();
+    let status = rig.engine.sandbox("test", &id).cancel(&terminal, AutoResume::Allowed).await.unwrap();
     assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
     let left = rig.run(&id, "pgrep -f 'sleep 555[12]'").await.unwrap();
     assert_eq!((left.exit_code, left.stdout.as_str()), (Some(1), ""));
@@ -200,15 +202,20 @@ async fn a_terminal_continues_across_a_restart() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let id = rig.create().await.unwrap();
     let terminal = detach(&rig, &id, on_terminal("")).await;
-    let mut attached =
-        rig.engine.sandbox("test", &id).attach(&terminal, OutputPosition::default(), true).await.unwrap();
+    let mut attached = rig
+        .engine
+        .sandbox("test", &id)
+        .attach(&terminal, OutputPosition::default(), AutoResume::Allowed)
+        .await
+        .unwrap();
     attached.input().write(b"kept=yes; echo fi''rst\r").await.unwrap();
     read_until(&mut attached.output, "first\r\n").await;
     drop(attached);
     let rig = rig.restart().await.unwrap();
     let status = rig.engine.sandbox("test", &id).execution(&terminal).await.unwrap();
     assert_eq!(status.state, ExecutionState::Running);
-    let mut attached = rig.engine.sandbox("test", &id).attach(&terminal, status.output, true).await.unwrap();
+    let mut attached =
+        rig.engine.sandbox("test", &id).attach(&terminal, status.output, AutoResume::Allowed).await.unwrap();
     attached.input().write(b"echo still $kept\r").await.unwrap();
     let text = read_until(&mut attached.output, "still yes\r\n").await;
     assert!(!text.contains("first"), "{text:?}");
@@ -227,7 +234,8 @@ async fn input_during_the_end_of_a_command_is_refused_as_too_late() {
     for round in 0..40 {
         let terminal = detach(&rig, &id, on_terminal("exit 8")).await;
         let beginning = OutputPosition::default();
-        let attached = rig.engine.sandbox("test", &id).attach(&terminal, beginning, true).await;
+        let attached =
+            rig.engine.sandbox("test", &id).attach(&terminal, beginning, AutoResume::Allowed).await;
         // Slower machines attach after the end.
         let Ok(attached) = attached else { continue };
         let input = attached.input();

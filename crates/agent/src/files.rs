@@ -30,9 +30,12 @@ mod write;
 use guest_proto::{FileErrorKind, FileReply, FileRequest};
 
 use crate::users::User;
+use delete::Depth;
 use details::Describer;
 use failure::FileFailure;
+use relocate::Existing;
 use reply::ReplyWriter;
+use stat::LinkUse;
 use upload::Upload;
 
 /// Whether the operation reads an upload.
@@ -69,23 +72,27 @@ fn act(request: &FileRequest<'_>, reply: &mut ReplyWriter) -> Result<(), FileFai
         FileRequest::Read { path, offset, from_end, length } => {
             read::read(path, read::Range { offset, from_end, length }, reply)
         }
-        FileRequest::Stat { path, follow } => stat::send(path, follow, reply),
+        FileRequest::Stat { path, follow } => {
+            stat::send(path, if follow { LinkUse::Target } else { LinkUse::Link }, reply)
+        }
         FileRequest::List { path, offset, limit } => list::list(path, offset, limit, reply),
         FileRequest::Write { path, mode, parents } => {
             write::write(path, mode, parents, &mut Upload::new())?;
-            stat::send(path, true, reply)
+            stat::send(path, LinkUse::Target, reply)
         }
         FileRequest::MakeDir { path, mode, recursive } => {
             dirs::make(path, mode, recursive)?;
-            stat::send(path, true, reply)
+            stat::send(path, LinkUse::Target, reply)
         }
         FileRequest::Delete { path, recursive } => {
-            let tally = delete::delete(path, recursive, reply)?;
+            let depth = if recursive { Depth::Tree } else { Depth::Empty };
+            let tally = delete::delete(path, depth, reply)?;
             reply.send(&FileReply::Done(tally))
         }
         FileRequest::Move { from, to, overwrite } => {
-            relocate::relocate(from, to, overwrite, reply)?;
-            stat::send(to, false, reply)
+            let existing = if overwrite { Existing::Replaced } else { Existing::Kept };
+            relocate::relocate(from, to, existing, reply)?;
+            stat::send(to, LinkUse::Link, reply)
         }
         FileRequest::Pack { path } => pack::pack(path, reply),
         FileRequest::Unpack { path } => {

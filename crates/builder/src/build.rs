@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use api::{BuildStep, SnapshotId, TemplateSteps};
 use dockerfile::{Dockerfile, Ineffective, Note, Origin, Work};
-use engine::{Engine, Template as Image, WorkInProgress};
+use engine::{Engine, SnapshotScope, Template as Image, WorkInProgress};
 use tokio_util::sync::CancellationToken;
 
 use crate::build::bases::{Base, Bases};
@@ -248,7 +248,8 @@ impl Build<'_> {
                 Some(files) => sandbox.carry_out(&files.step, &files.context, files.target).await?,
                 None => sandbox.carry_out(&step.step, inputs.context, step.target).await?,
             }
-            let snapshot = sandbox.handle().take_internal_snapshot(step.key.clone(), false).await?;
+            let snapshot =
+                sandbox.handle().take_internal_snapshot(step.key.clone(), SnapshotScope::Disk).await?;
             Ok(snapshot.id.clone())
         };
         let done = self.unless_stopped(work).await;
@@ -349,7 +350,8 @@ impl Build<'_> {
                     if !memory {
                         return Ok(None);
                     }
-                    let snapshot = sandbox.handle().take_internal_snapshot(key, true).await?;
+                    let snapshot =
+                        sandbox.handle().take_internal_snapshot(key, SnapshotScope::Processes).await?;
                     Ok(Some(snapshot.id.clone()))
                 };
                 let done = self.unless_stopped(work).await;

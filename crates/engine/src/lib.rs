@@ -58,6 +58,7 @@ pub use detached::{
     Attachment, DetachedRequest, DetachedSettings, ExecutionId, ExecutionState, ExecutionStatus, Input,
     OutputEvent, OutputReader, ProcessArgs,
 };
+pub use driver::SnapshotScope;
 pub use engine::Engine;
 pub use engine::metrics::{MetricsSnapshot, SandboxCounts};
 pub use engine::recover::Recovered;

@@ -7,6 +7,7 @@ mod processes;
 use std::sync::Arc;
 
 use api::{EventKind, ExecuteRequest, NetworkPolicy, RunId, SandboxId, SandboxState, SnapshotId};
+use driver::SnapshotScope;
 use rules::{
     AutoResume, ExposeRequest, ForkRequest, NetworkChange, Operation, PortRefusal, SampleQuery,
     SnapshotRequest, TimeMs,
@@ -96,11 +97,11 @@ impl<'a> SandboxHandle<'a> {
     pub async fn take_internal_snapshot(
         self,
         origin_key: String,
-        memory: bool,
+        scope: SnapshotScope,
     ) -> Result<Arc<SnapshotRecord>, EngineError> {
         let actor = self.actor().await?;
         let services = Arc::clone(self.services);
-        let taking = async move { take::take_internal(&services.taking(), &actor, origin_key, memory).await };
+        let taking = async move { take::take_internal(&services.taking(), &actor, origin_key, scope).await };
         self.run_to_completion(taking).await
     }
 
@@ -159,7 +160,7 @@ impl<'a> SandboxHandle<'a> {
     }
 
     /// Starts a file operation. A paused sandbox is resumed for it if `auto_resume` allows.
-    pub async fn file_op(self, auto_resume: bool, op: &FileOp) -> Result<FileOperation, EngineError> {
+    pub async fn file_op(self, auto_resume: AutoResume, op: &FileOp) -> Result<FileOperation, EngineError> {
         let actor = self.actor().await?;
         if op.writes() {
             let checked = self.services.ledger.check_disk().map_err(EngineError::from);
@@ -172,7 +173,7 @@ impl<'a> SandboxHandle<'a> {
     /// Starts a file operation on behalf of a user of the sandbox.
     pub async fn user_file_op(
         self,
-        auto_resume: bool,
+        auto_resume: AutoResume,
         user: &str,
         op: &UserFileOp,
     ) -> Result<FileOperation, EngineError> {
@@ -189,7 +190,7 @@ impl<'a> SandboxHandle<'a> {
     /// active while the watch exists. Relative paths begin at the user's home.
     pub async fn watch(
         self,
-        auto_resume: bool,
+        auto_resume: AutoResume,
         user: &str,
         path: &[u8],
         recursive: bool,
@@ -201,7 +202,7 @@ impl<'a> SandboxHandle<'a> {
     /// Like [`SandboxHandle::watch`], with relative paths below the working directory of the sandbox. Returns the absolute path too.
     pub async fn watch_below_workdir(
         self,
-        auto_resume: bool,
+        auto_resume: AutoResume,
         path: &[u8],
         recursive: bool,
     ) -> Result<(Watch, Vec<u8>), EngineError> {

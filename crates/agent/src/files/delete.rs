@@ -28,8 +28,16 @@ struct EmptiedDir {
     passes: u32,
 }
 
-/// Removes a file or, if `recursive`, a tree. A failure leaves the rest.
-pub fn delete(path: &[u8], recursive: bool, reply: &mut ReplyWriter) -> Result<Tally, FileFailure> {
+/// What is deleted of a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Only an empty one.
+    Empty,
+    Tree,
+}
+
+/// Removes a file, or a directory as deep as allowed. A failure leaves the rest.
+pub fn delete(path: &[u8], depth: Depth, reply: &mut ReplyWriter) -> Result<Tally, FileFailure> {
     let Some((above, name)) = dirs::split(path) else {
         let message = format!(
             "'{}' cannot be deleted: the path must end in the name of a file or directory",
@@ -45,7 +53,7 @@ pub fn delete(path: &[u8], recursive: bool, reply: &mut ReplyWriter) -> Result<T
         count(&mut tally, stat::kind(&found));
         return Ok(tally);
     }
-    if recursive {
+    if depth == Depth::Tree {
         return delete_tree(parent, name, path, reply);
     }
     rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(|errno| match errno {

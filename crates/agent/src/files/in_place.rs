@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::details;
 use super::failure::{FileFailure, shown};
 use super::read::expect_file;
-use super::relocate;
+use super::relocate::{self, Existing};
 use super::reply::ReplyWriter;
 use super::stat;
 use super::upload::Upload;
@@ -74,7 +74,7 @@ pub fn make_dirs(path: &[u8], user: &User) -> Result<(), FileFailure> {
 pub fn rename(from: &[u8], to: &[u8], user: &User, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     rustix::fs::statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(from))?;
     make_parents(to, user)?;
-    relocate::relocate(from, to, true, reply)
+    relocate::relocate(from, to, Existing::Replaced, reply)
 }
 
 /// Replaces the attributes of a prefix.

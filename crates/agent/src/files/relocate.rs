@@ -7,18 +7,30 @@ use rustix::fs::{AtFlags, CWD, RenameFlags};
 use rustix::io::Errno;
 
 use super::copy;
-use super::delete;
+use super::delete::{self, Depth};
 use super::dirs;
 use super::failure::{FileFailure, shown};
 use super::reply::ReplyWriter;
 use super::temporary::{self, TargetChange};
 
+/// What happens to a target that exists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    Kept,
+    Replaced,
+}
+
 /// Renames a file or directory, or copies and deletes it if the file systems differ.
-pub fn relocate(from: &[u8], to: &[u8], overwrite: bool, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
+pub fn relocate(
+    from: &[u8],
+    to: &[u8],
+    existing: Existing,
+    reply: &mut ReplyWriter,
+) -> Result<(), FileFailure> {
     rustix::fs::statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(from))?;
     dirs::split_or_fail(from)?;
     let (above, name) = dirs::split_or_fail(to)?;
-    match rename(from, to, overwrite) {
+    match rename(from, to, existing) {
         Ok(()) => return Ok(()),
         Err(Errno::XDEV) => {}
         Err(Errno::NOENT) => {
@@ -31,11 +43,11 @@ pub fn relocate(from: &[u8], to: &[u8], overwrite: bool, reply: &mut ReplyWriter
     // To a watch a move creates its target, also if it replaces one, as within a file system.
     let copy_path = temporary::name_for(name, TargetChange::Created).map_err(FileFailure::with(to))?;
     let copy_path = [above, &copy_path].concat();
-    let commit = || rename(&copy_path, to, overwrite).map_err(FileFailure::with(to));
+    let commit = || rename(&copy_path, to, existing).map_err(FileFailure::with(to));
     let moved = copy::copy(from, &copy_path, reply).and_then(|()| replace_and_delete(from, commit, reply));
     if moved.is_err() {
         // The failure is reported; leftovers have a temporary name.
-        let _ = delete::delete(&copy_path, true, reply);
+        let _ = delete::delete(&copy_path, Depth::Tree, reply);
     }
     moved
 }
@@ -54,7 +66,7 @@ fn replace_and_delete(
         // A directory of the lower layer: it cannot be renamed, and can be deleted.
         Err(Errno::XDEV) => {
             commit()?;
-            return delete::delete(from, true, reply).map(drop);
+            return delete::delete(from, Depth::Tree, reply).map(drop);
         }
         // The source exists, so its directory refuses new names, like those of `/proc`.
         Err(Errno::NOENT) => return Err(FileFailure::of(Errno::PERM, from)),
@@ -62,18 +74,18 @@ fn replace_and_delete(
     }
     let commit = commit();
     let done = match commit {
-        Ok(()) => delete::delete(&renamed, true, reply).map(drop),
+        Ok(()) => delete::delete(&renamed, Depth::Tree, reply).map(drop),
         Err(failure) => Err(failure),
     };
     if done.is_err() {
         // Restore the name of the source, even if it is deleted in part.
-        let _ = rename(&renamed, from, false);
+        let _ = rename(&renamed, from, Existing::Kept);
     }
     done
 }
 
-fn rename(from: &[u8], to: &[u8], overwrite: bool) -> Result<(), Errno> {
-    if overwrite {
+fn rename(from: &[u8], to: &[u8], existing: Existing) -> Result<(), Errno> {
+    if existing == Existing::Replaced {
         return rustix::fs::rename(from, to);
     }
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {

@@ -9,9 +9,19 @@ use rustix::path::Arg;
 use super::failure::FileFailure;
 use super::reply::ReplyWriter;
 
+/// Whose metadata the path of a symbolic link names.
+#[derive(Clone, Copy)]
+pub enum LinkUse {
+    Link,
+    Target,
+}
+
 /// Sends the metadata of a path.
-pub fn send(path: &[u8], follow: bool, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
-    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+pub fn send(path: &[u8], of: LinkUse, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
+    let flags = match of {
+        LinkUse::Link => AtFlags::SYMLINK_NOFOLLOW,
+        LinkUse::Target => AtFlags::empty(),
+    };
     let stat = rustix::fs::statat(CWD, path, flags).map_err(FileFailure::with(path))?;
     let target = target_of(CWD, path, &stat);
     reply.send(&FileReply::Stat(to_wire(&stat, target.as_deref())))

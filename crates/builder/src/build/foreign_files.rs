@@ -9,6 +9,7 @@ use std::sync::Arc;
 use api::wildcard::has_wildcards;
 use dockerfile::{Copy, CopySource, PlanStep, Run, Work};
 use engine::{FileOp, FileResponse, ProcessEnd};
+use rules::AutoResume;
 use tempfile::NamedTempFile;
 use tokio::io::AsyncWriteExt;
 
@@ -130,7 +131,7 @@ async fn pack(spool: &Spool, sandbox: &StepSandbox<'_>, mut room: Room) -> Resul
     let archive = spool.new_file()?;
     let mut file = tokio::fs::File::from_std(archive.reopen()?);
     let op = FileOp::Pack { path: DIRECTORY.as_bytes().to_vec() };
-    let mut packing = sandbox.handle().file_op(true, &op).await?;
+    let mut packing = sandbox.handle().file_op(AutoResume::Allowed, &op).await?;
     if packing.next_response().await? != FileResponse::Packing {
         return Err(BuildError::new("the files of --from cannot be read").into());
     }

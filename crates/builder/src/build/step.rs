@@ -9,7 +9,7 @@ use engine::{
     Channel, DaemonError, Engine, EngineError, FileErrorKind, FileKind, FileOp, ProcessEnd, ProcessEvent,
     ProcessRequest, SandboxError, SandboxHandle, Template as Image, UserFileOp,
 };
-use rules::LineSplitter;
+use rules::{AutoResume, LineSplitter};
 
 use crate::context::Context;
 use crate::copy::CopyTarget;
@@ -86,11 +86,15 @@ impl<'a> StepSandbox<'a> {
         let path = directory.path.as_bytes().to_vec();
         let Some(owner) = &directory.owner else {
             let op = FileOp::MakeDir { path, mode: None, recursive: true };
-            self.handle().file_op(true, &op).await?.info().await?;
+            self.handle().file_op(AutoResume::Allowed, &op).await?.info().await?;
             return Ok(());
         };
         let made = async {
-            self.handle().user_file_op(true, owner, &UserFileOp::MakeDirs { path }).await?.details().await
+            self.handle()
+                .user_file_op(AutoResume::Allowed, owner, &UserFileOp::MakeDirs { path })
+                .await?
+                .details()
+                .await
         };
         match made.await {
             Err(EngineError::File(error)) if error.kind == FileErrorKind::Exists => Ok(()),
@@ -120,8 +124,10 @@ impl<'a> StepSandbox<'a> {
         let mut pieces = archive::send(Arc::clone(context), copy.clone(), renamed);
         let path = directory.into_bytes();
         let mut unpacking = match &copy.owner {
-            Some(owner) => self.handle().user_file_op(true, owner, &UserFileOp::Unpack { path }).await?,
-            None => self.handle().file_op(true, &FileOp::Unpack { path }).await?,
+            Some(owner) => {
+                self.handle().user_file_op(AutoResume::Allowed, owner, &UserFileOp::Unpack { path }).await?
+            }
+            None => self.handle().file_op(AutoResume::Allowed, &FileOp::Unpack { path }).await?,
         };
         while let Some(piece) = pieces.recv().await {
             if !unpacking.send_upload(VecDeque::from([piece?])).await? {
@@ -146,7 +152,7 @@ impl<'a> StepSandbox<'a> {
 
     async fn is_directory(&self, path: &str) -> Result<bool, EngineError> {
         let op = FileOp::Stat { path: path.as_bytes().to_vec(), follow: true };
-        let found = async { self.handle().file_op(true, &op).await?.info().await };
+        let found = async { self.handle().file_op(AutoResume::Allowed, &op).await?.info().await };
         match found.await {
             Ok(info) => Ok(info.kind == FileKind::Directory),
             Err(EngineError::File(_)) => Ok(false),

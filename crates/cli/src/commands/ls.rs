@@ -24,7 +24,7 @@ const HEADING: [&str; 10] =
 
 /// The metadata of the sandboxes in which the service runs the steps of builds: the id of the template.
 const BUILD_KEY: &str = "template";
-/// Commands are looked up in one request per sandbox, so without --wide only if there are few.
+/// Commands are looked up in one request per sandbox, so without --wide only if there are at most so many.
 const FEW: usize = 20;
 /// Requests at a time.
 const PARALLEL: usize = 8;
@@ -42,17 +42,17 @@ pub async fn ls(client: &Client, format: OutputFormat, arguments: &LsArguments) 
     let commands = if format == OutputFormat::Json {
         Commands::new()
     } else {
-        commands(client, &items, arguments.wide).await
+        commands(client, &items, if arguments.wide { usize::MAX } else { FEW }).await
     };
     let render = if arguments.wide { render_wide } else { render };
     format.print(&items, |paint| render(&items, &commands, base::unix_ms(), paint))
 }
 
-/// The commands of live sandboxes. A failure leaves commands out: the list is what was asked for.
-async fn commands(client: &Client, items: &[SandboxItem], is_wide: bool) -> Commands {
+/// The commands of live sandboxes, if there are at most `most`. A failure leaves commands out: the list is what was asked for.
+async fn commands(client: &Client, items: &[SandboxItem], most: usize) -> Commands {
     let is_live = |item: &&SandboxItem| matches!(item.state, SandboxState::Running | SandboxState::Paused);
     let live: Vec<&SandboxItem> = items.iter().filter(is_live).collect();
-    if live.len() > FEW && !is_wide {
+    if live.len() > most {
         return Commands::new();
     }
     let client = client.without_limit_waits();

@@ -11,6 +11,7 @@ mod watchers;
 use axum::http::StatusCode;
 use axum::response::Response;
 use engine::{FileKind, PathDetails, UserFileOp};
+use rules::AutoResume;
 use serde_json::{Value, json};
 
 use super::call::{EnvdCall, granted_stream};
@@ -63,7 +64,8 @@ pub async fn unary(call: EnvdCall, method: Unary, watchers: &Watchers) -> Result
             Unary::Remove => remove(&target, &user, &parse(&json)?).await?,
             Unary::CreateWatcher => {
                 let WatchRequest { path, recursive, include_entry } = parse(&json)?;
-                let watch = target.sandbox().watch(false, &user, path.as_bytes(), recursive).await;
+                let watch =
+                    target.sandbox().watch(AutoResume::Forbidden, &user, path.as_bytes(), recursive).await;
                 let watch = watch.map_err(|error| of_files(error, &user))?;
                 let id = watchers.add(&target, &user, path, include_entry, watch)?;
                 json!({ "watcherId": id })
@@ -93,7 +95,7 @@ pub async fn watch(call: EnvdCall) -> Result<Response, Failure> {
     let EnvdCall { target, user, options, body, grant } = call;
     let json = single_message(body, &target.buffers(), MAX_SHORT_MESSAGE).await?;
     let WatchRequest { path, recursive, include_entry } = parse(&json)?;
-    let watch = target.sandbox().watch(false, &user, path.as_bytes(), recursive).await;
+    let watch = target.sandbox().watch(AutoResume::Forbidden, &user, path.as_bytes(), recursive).await;
     let watch = watch.map_err(|error| of_files(error, &user))?;
     let stream = WatchStream::new(target.clone(), user, path, include_entry, watch, &options);
     Ok(granted_stream(stream.into_stream(), target, grant))
@@ -107,7 +109,7 @@ async fn list(target: &Target, user: &str, request: &ListRequest) -> Result<Resp
         depth,
         prefix: Some(METADATA_PREFIX.to_owned()),
     };
-    let started = target.sandbox().user_file_op(false, user, &op).await;
+    let started = target.sandbox().user_file_op(AutoResume::Forbidden, user, &op).await;
     let operation = started.map_err(|error| of_files(error, user))?;
     let (mut tree, mut listing) = (operation.into_tree(), Listing::new(target.response_memory()));
     while let Some(details) = tree.next().await.map_err(|error| of_files(error, user))? {
@@ -140,7 +142,7 @@ async fn remove(target: &Target, user: &str, request: &PathRequest) -> Result<Va
         return Err(RpcError::invalid("the path is empty").into());
     }
     let op = UserFileOp::Remove { path: request.path.clone().into_bytes() };
-    let removed = match target.sandbox().user_file_op(false, user, &op).await {
+    let removed = match target.sandbox().user_file_op(AutoResume::Forbidden, user, &op).await {
         Ok(operation) => operation.tally().await.map(drop),
         Err(error) => Err(error),
     };
@@ -157,7 +159,7 @@ pub async fn describe(target: &Target, user: &str, path: &[u8]) -> Result<PathDe
 }
 
 async fn details(target: &Target, user: &str, op: &UserFileOp) -> Result<PathDetails, Failure> {
-    let started = target.sandbox().user_file_op(false, user, op).await;
+    let started = target.sandbox().user_file_op(AutoResume::Forbidden, user, op).await;
     let operation = started.map_err(|error| of_files(error, user))?;
     operation.details().await.map_err(|error| of_files(error, user))
 }

@@ -13,6 +13,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use engine::{Input, ProcessRequest, ProcessSelector};
+use rules::AutoResume;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -218,7 +219,7 @@ impl ProcessInput {
 }
 
 async fn open_input(target: &Target, process: ProcessSelector<'_>) -> Result<Input, Failure> {
-    target.sandbox().process_input(process, false).await.map_err(Failure::of)
+    target.sandbox().process_input(process, AutoResume::Forbidden).await.map_err(Failure::of)
 }
 
 async fn within<T>(

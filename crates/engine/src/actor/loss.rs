@@ -31,12 +31,20 @@ enum LinkLoss {
     Unreachable,
 }
 
+/// When the link is opened again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reconnection {
+    Now,
+    LeftToRequest,
+}
+
 /// Handles the end of the link: opens it again if the sandbox has processes, records their loss if it has none.
 pub(super) async fn link_lost(actor: &mut Actor) {
     actor.processes.set_link(None);
     let last_loss = actor.last_link_loss.replace(Instant::now());
-    let may_reconnect = last_loss.is_none_or(|last| last.elapsed() >= LINK_LOSS_BACKOFF);
-    match tokio::time::timeout(LOSS_TIMEOUT, inspect_after_link_loss(actor, may_reconnect)).await {
+    let is_repeated = last_loss.is_some_and(|last| last.elapsed() < LINK_LOSS_BACKOFF);
+    let reconnection = if is_repeated { Reconnection::LeftToRequest } else { Reconnection::Now };
+    match tokio::time::timeout(LOSS_TIMEOUT, inspect_after_link_loss(actor, reconnection)).await {
         Ok(LinkLoss::ProcessesGone) => {
             if let Err(error) = processes_lost(actor).await {
                 tracing::error!(id = %actor.id(), %error, "could not record that a sandbox's processes ended");
@@ -47,7 +55,7 @@ pub(super) async fn link_lost(actor: &mut Actor) {
     }
 }
 
-async fn inspect_after_link_loss(actor: &Actor, may_reconnect: bool) -> LinkLoss {
+async fn inspect_after_link_loss(actor: &Actor, reconnection: Reconnection) -> LinkLoss {
     loop {
         match actor.context.host.process_state(actor.id()).await {
             Ok(ProcessState::Ended | ProcessState::Stored) => {
@@ -55,7 +63,7 @@ async fn inspect_after_link_loss(actor: &Actor, may_reconnect: bool) -> LinkLoss
             }
             // A frozen agent cannot answer. The link is opened after the resume.
             Ok(ProcessState::Frozen) => return LinkLoss::Unreachable,
-            Ok(ProcessState::Running) if may_reconnect => {
+            Ok(ProcessState::Running) if reconnection == Reconnection::Now => {
                 if let Ok(agent) = actor.connect(RECONNECT_TIMEOUT).await {
                     return LinkLoss::Reconnected(agent);
                 }

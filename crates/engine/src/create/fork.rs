@@ -20,7 +20,7 @@ use crate::record::idempotency::PendingIdempotencyRecord;
 use crate::record::status::Status;
 use crate::registry::mailbox::ActorHandle;
 use crate::services::Services;
-use crate::snapshots::take::hidden_copy;
+use crate::snapshots::take::{hidden_copy, scope_of};
 use crate::template::Template;
 
 /// Sandboxes that are started at a time.
@@ -41,7 +41,7 @@ pub async fn fork(
     // The actor of the new sandbox holds the name before the reservation ends.
     let _name = services.registry.names.reserve(&source.account, fork.config.name())?;
     let reserved = fork.reserve(request.count).await?;
-    let copy = hidden_copy(&services.taking(), actor, request.memory, QuotaCheck::Enforced).await;
+    let copy = hidden_copy(&services.taking(), actor, scope_of(request.memory), QuotaCheck::Enforced).await;
     let copy = copy.inspect_err(|error| error.count_refusal(&services.counters))?;
     let template = services.snapshots.template_of(&copy.record);
     let sandboxes = fork.start(reserved, &template).await?;

@@ -19,7 +19,7 @@ impl Worker {
         let _removal = self.copies.removal.write().await;
         for id in self.unused().await? {
             tracing::debug!(%id, "evicting a snapshot that the object store has");
-            self.copies.set_remote(&id, true);
+            self.copies.set_remote(&id);
             // The processes first: without them the executions are fetched again, too.
             host.driver().discard_snapshot_processes(&id).await?;
             detached.remove_stored(&id).await?;

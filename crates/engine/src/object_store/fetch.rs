@@ -161,7 +161,7 @@ impl Fetch {
             if !self.has(&below, SnapshotScope::Disk).await? {
                 self.fetch_files(&manifest, &below, part(&manifest, below.as_str())?).await?;
             }
-            self.copies.set_remote(&below, false);
+            self.copies.set_present(&below);
         }
         self.services.counters.snapshots_fetched.add(1);
         drop(self.hold);
@@ -245,7 +245,7 @@ pub async fn find_remote(services: &Services) -> Result<(), EngineError> {
     for id in ids {
         let is_missing = driver.snapshot_files(&id, SnapshotScope::Disk).await?.is_empty();
         if is_missing {
-            copies.set_remote(&id, true);
+            copies.set_remote(&id);
         }
     }
     Ok(())

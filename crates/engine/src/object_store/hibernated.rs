@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use api::SandboxId;
+use driver::SnapshotScope;
 use rules::TimeMs;
 use store::SandboxRecord;
 
@@ -45,7 +46,13 @@ impl Worker {
         self.copies.archive.probe().await?;
         let Some(actor) = self.services.registry.find(&record.id) else { return Ok(()) };
         // The service wants the copy: it counts, and no quota keeps it from being made.
-        let copy = take::hidden_copy(&self.services.taking(), &actor, true, QuotaCheck::CountOnly).await?;
+        let copy = take::hidden_copy(
+            &self.services.taking(),
+            &actor,
+            SnapshotScope::Processes,
+            QuotaCheck::CountOnly,
+        )
+        .await?;
         let Some(document) = SandboxDocument::of(&copy.copied.sandbox, &copy.record) else { return Ok(()) };
         let hibernated_at = TimeMs(document.hibernated_at_ms);
         // Serializing text and numbers cannot fail.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use guest_proto::TerminalSize;
 use rules::{AutoResume, Operation, OutputPosition};
 use tokio::time::Instant;
 
@@ -64,7 +63,7 @@ impl SandboxHandle<'_> {
         self,
         execution: &ExecutionId,
         from: OutputPosition,
-        auto_resume: bool,
+        auto_resume: AutoResume,
     ) -> Result<Attachment, EngineError> {
         let execution = self.find_execution(execution).await?;
         let output = OutputReader::new(Arc::clone(&execution), from, self.services.tasks.stopping().clone());
@@ -72,7 +71,11 @@ impl SandboxHandle<'_> {
     }
 
     /// Opens the input of an execution. Fails if the execution has ended.
-    pub async fn write_stdin(self, execution: &ExecutionId, auto_resume: bool) -> Result<Input, EngineError> {
+    pub async fn write_stdin(
+        self,
+        execution: &ExecutionId,
+        auto_resume: AutoResume,
+    ) -> Result<Input, EngineError> {
         let execution = self.find_execution(execution).await?;
         if !execution.is_running() {
             return Err(execution.ended_error());
@@ -80,21 +83,12 @@ impl SandboxHandle<'_> {
         self.open_input(execution, auto_resume).await
     }
 
-    pub async fn resize(
-        self,
-        execution: &ExecutionId,
-        size: TerminalSize,
-        auto_resume: bool,
-    ) -> Result<(), EngineError> {
-        self.write_stdin(execution, auto_resume).await?.resize(size).await
-    }
-
     /// Sends a signal to the execution's process group, and to the foreground process group of its terminal.
     pub async fn signal(
         self,
         execution: &ExecutionId,
         signal: i32,
-        auto_resume: bool,
+        auto_resume: AutoResume,
     ) -> Result<(), EngineError> {
         self.write_stdin(execution, auto_resume).await?.signal(signal).await
     }
@@ -103,7 +97,7 @@ impl SandboxHandle<'_> {
     pub async fn cancel(
         self,
         execution: &ExecutionId,
-        auto_resume: bool,
+        auto_resume: AutoResume,
     ) -> Result<ExecutionStatus, EngineError> {
         let execution = self.find_execution(execution).await?;
         if execution.is_running() {
@@ -120,9 +114,9 @@ impl SandboxHandle<'_> {
     pub(super) async fn open_input(
         self,
         execution: Arc<DetachedExecution>,
-        auto_resume: bool,
+        auto_resume: AutoResume,
     ) -> Result<Input, EngineError> {
-        let operation = Operation::Attach { auto_resume: AutoResume::from(auto_resume) };
+        let operation = Operation::Attach { auto_resume };
         let admission = self.enter(operation).await?;
         Ok(Input::new(execution, admission.permit))
     }

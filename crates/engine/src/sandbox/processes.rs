@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rules::OutputPosition;
+use rules::{AutoResume, OutputPosition};
 
 use super::SandboxHandle;
 use crate::detached::process::{self, Process, ProcessRequest, ProcessSelector, ProcessStatus};
@@ -39,7 +39,7 @@ impl SandboxHandle<'_> {
     pub async fn process_input(
         self,
         selector: ProcessSelector<'_>,
-        auto_resume: bool,
+        auto_resume: AutoResume,
     ) -> Result<Input, EngineError> {
         let execution = self.find_process(selector).await?;
         if !execution.is_running() {

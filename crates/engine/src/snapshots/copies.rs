@@ -125,14 +125,16 @@ impl Copies {
         if is_remote { SnapshotStorage::Remote } else { SnapshotStorage::Stored }
     }
 
-    pub fn set_remote(&self, id: &SnapshotId, is_remote: bool) {
+    /// This host lacks the disk.
+    pub fn set_remote(&self, id: &SnapshotId) {
         let mut state = self.state();
-        if is_remote {
-            state.remote.insert(id.clone());
-            state.used.remove(id);
-        } else {
-            state.remote.remove(id);
-        }
+        state.remote.insert(id.clone());
+        state.used.remove(id);
+    }
+
+    /// This host has the disk.
+    pub fn set_present(&self, id: &SnapshotId) {
+        self.state().remote.remove(id);
     }
 
     pub fn set_used(&self, ids: &[SnapshotId], now: TimeMs) {

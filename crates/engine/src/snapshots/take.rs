@@ -65,7 +65,7 @@ pub async fn take(
     let account = actor.status.borrow().record.account.clone();
     let kind = SnapshotKind::Requested;
     let copied =
-        copy_within_quotas(services, actor, (kind, QuotaCheck::Enforced), scope(request.memory)).await;
+        copy_within_quotas(services, actor, (kind, QuotaCheck::Enforced), scope_of(request.memory)).await;
     let (copied, _share) = copied.inspect_err(|error| error.count_refusal(counters))?;
     let record = new_record(&copied, request, stamped_store.now());
     let data = json!({
@@ -90,10 +90,10 @@ pub async fn take_internal(
     services: &SnapshotServices,
     actor: &ActorHandle,
     origin_key: String,
-    memory: bool,
+    scope: SnapshotScope,
 ) -> Result<Arc<SnapshotRecord>, EngineError> {
     let kind = (SnapshotKind::Internal, QuotaCheck::Enforced);
-    let (copied, _share) = copy_within_quotas(services, actor, kind, scope(memory)).await?;
+    let (copied, _share) = copy_within_quotas(services, actor, kind, scope).await?;
     let record = new_record(&copied, SnapshotRequest::default(), services.stamped_store.now());
     let record = SnapshotRecord { visibility: SnapshotVisibility::Internal { origin_key }, ..record };
     services.stamped_store.commit(Batch::new().put_snapshot(record.clone())).await?;
@@ -126,7 +126,8 @@ fn unless_ended<T>(actor: &ActorHandle, step: Result<T, EngineError>) -> Result<
     step
 }
 
-fn scope(memory: bool) -> SnapshotScope {
+/// What a request with or without `memory` copies.
+pub fn scope_of(memory: bool) -> SnapshotScope {
     if memory { SnapshotScope::Processes } else { SnapshotScope::Disk }
 }
 
@@ -225,11 +226,11 @@ pub struct HiddenCopy {
 pub async fn hidden_copy(
     services: &SnapshotServices,
     actor: &ActorHandle,
-    memory: bool,
+    scope: SnapshotScope,
     check: QuotaCheck,
 ) -> Result<HiddenCopy, EngineError> {
     let kind = (SnapshotKind::Hidden, check);
-    let (copied, share) = copy_within_quotas(services, actor, kind, scope(memory)).await?;
+    let (copied, share) = copy_within_quotas(services, actor, kind, scope).await?;
     let record = new_record(&copied, SnapshotRequest::default(), services.stamped_store.now());
     Ok(HiddenCopy { record, copied, _share: share })
 }

@@ -83,10 +83,10 @@ pub struct FileOperation {
 /// Waits for admission and starts the operation.
 pub async fn start(
     handle: &ActorHandle,
-    auto_resume: bool,
+    auto_resume: AutoResume,
     op: &FileOp,
 ) -> Result<FileOperation, EngineError> {
-    let operation = Operation::Files { auto_resume: AutoResume::from(auto_resume) };
+    let operation = Operation::Files { auto_resume };
     let Admission { permit, agent, record, status } =
         handle.request(|reply| ActorRequest::Enter { operation, reply }).await?;
     let workdir = record.config.workdir.as_bytes();
@@ -108,12 +108,12 @@ pub async fn start(
 /// Waits for admission and starts an operation on behalf of a user. The agent resolves its paths.
 pub async fn start_for_user(
     handle: &ActorHandle,
-    auto_resume: bool,
+    auto_resume: AutoResume,
     user: &str,
     op: &UserFileOp,
 ) -> Result<FileOperation, EngineError> {
     op.check(user)?;
-    let operation = Operation::Files { auto_resume: AutoResume::from(auto_resume) };
+    let operation = Operation::Files { auto_resume };
     let Admission { permit, agent, status, .. } =
         handle.request(|reply| ActorRequest::Enter { operation, reply }).await?;
     let channel = open(&agent, permit, &status, &op.request(), Some(user)).await?;

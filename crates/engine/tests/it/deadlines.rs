@@ -1,6 +1,7 @@
 use api::{OnTimeout, ProcessesAtTimeout, SandboxConfig, SandboxState};
 use driver::Presence;
 use engine::TimeoutChange;
+use rules::AutoResume;
 
 use crate::harness::{DAY, HOUR, Harness, MINUTE, SECOND, START, command, config, pass, settings, settle};
 
@@ -279,7 +280,9 @@ async fn without_auto_resume_only_a_resume_resumes() {
     let command = harness.run(&id, "true").await.unwrap_err();
     assert!(is_refused(&command), "{command:?}");
     let stat = engine::FileOp::Stat { path: b"/".to_vec(), follow: true };
-    let Err(file) = sandbox().file_op(true, &stat).await else { panic!("a file operation resumed it") };
+    let Err(file) = sandbox().file_op(AutoResume::Allowed, &stat).await else {
+        panic!("a file operation resumed it")
+    };
     assert!(is_refused(&file), "{file:?}");
     let Err(port) = sandbox().dial(80).await else { panic!("a connection resumed it") };
     assert!(is_refused(&port), "{port:?}");

@@ -11,7 +11,7 @@ use engine::{
     ExecutionId, ExecutionState, OutputEvent, SandboxError, TerminalSize,
 };
 use guest_proto::DETACHED_WINDOW;
-use rules::OutputPosition;
+use rules::{AutoResume, OutputPosition};
 use store::{MemoryStore, Store};
 use tempfile::TempDir;
 
@@ -146,7 +146,8 @@ fn input_is_written_and_closed() {
         let id = harness.create().await;
         let detached = DetachedRequest { stdin: Some("one ".into()), open_stdin: true, ..request("cat") };
         let execution = harness.detach(&id, detached).await;
-        let input = harness.engine.sandbox("test", &id).write_stdin(&execution, true).await.unwrap();
+        let input =
+            harness.engine.sandbox("test", &id).write_stdin(&execution, AutoResume::Allowed).await.unwrap();
         input.write(b"two ").await.unwrap();
         input.clone().write(&vec![b'x'; 200_000]).await.unwrap();
         assert!(harness.engine.sandbox("test", &id).execution(&execution).await.unwrap().open_stdin);
@@ -155,12 +156,13 @@ fn input_is_written_and_closed() {
         assert!(stdout.starts_with(b"one two xxx") && stdout.len() == 200_008, "{}", stdout.len());
         assert!(!status.open_stdin);
         assert!(matches!(input.write(b"x").await, Err(EngineError::Execution(ExecutionError::Ended { .. }))));
-        let ended = harness.engine.sandbox("test", &id).write_stdin(&execution, true).await;
+        let ended = harness.engine.sandbox("test", &id).write_stdin(&execution, AutoResume::Allowed).await;
         assert!(matches!(ended, Err(EngineError::Execution(ExecutionError::Ended { .. }))));
 
         // Without open stdin the initial stdin is all its input.
         let none = harness.detach(&id, request("sleep 1000")).await;
-        let input = harness.engine.sandbox("test", &id).write_stdin(&none, true).await.unwrap();
+        let input =
+            harness.engine.sandbox("test", &id).write_stdin(&none, AutoResume::Allowed).await.unwrap();
         assert!(matches!(
             input.write(b"x").await,
             Err(EngineError::Execution(ExecutionError::NoStdin { .. }))
@@ -199,9 +201,13 @@ fn an_execution_holds_a_slot_of_detached_ones_until_it_ends() {
         }
         // Attached commands have slots of their own.
         harness.output(&id, "true").await;
-        let status = harness.engine.sandbox("test", &id).cancel(&executions[0], true).await.unwrap();
+        let status =
+            harness.engine.sandbox("test", &id).cancel(&executions[0], AutoResume::Allowed).await.unwrap();
         assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
-        assert_eq!(harness.engine.sandbox("test", &id).cancel(&executions[0], true).await.unwrap(), status);
+        assert_eq!(
+            harness.engine.sandbox("test", &id).cancel(&executions[0], AutoResume::Allowed).await.unwrap(),
+            status
+        );
         harness.detach(&id, request("sleep 1000")).await;
         let listed = harness.engine.sandbox("test", &id).executions().await.unwrap();
         assert_eq!(listed.len(), 4);
@@ -257,17 +263,27 @@ fn commands_and_attached_terminals_keep_a_sandbox_active() {
         let id = harness.create_with(awake).await.unwrap();
         let terminal = TerminalSize::new(80, 24);
         let execution = harness.detach(&id, DetachedRequest { terminal, ..request("cat") }).await;
-        let attached = harness.engine.sandbox("test", &id).attach(&execution, BEGINNING, true).await.unwrap();
+        let attached = harness
+            .engine
+            .sandbox("test", &id)
+            .attach(&execution, BEGINNING, AutoResume::Allowed)
+            .await
+            .unwrap();
         pass(60_000).await;
         assert_eq!(harness.state(&id).await, Some(api::SandboxState::Running));
         drop(attached);
         pass(11_000).await;
         assert_eq!(harness.state(&id).await, Some(api::SandboxState::Paused));
-        let refused = harness.engine.sandbox("test", &id).attach(&execution, BEGINNING, false).await;
+        let refused =
+            harness.engine.sandbox("test", &id).attach(&execution, BEGINNING, AutoResume::Forbidden).await;
         assert!(matches!(refused, Err(EngineError::Sandbox(SandboxError::Refused(_)))));
         // It was frozen and continues.
-        let mut attached =
-            harness.engine.sandbox("test", &id).attach(&execution, BEGINNING, true).await.unwrap();
+        let mut attached = harness
+            .engine
+            .sandbox("test", &id)
+            .attach(&execution, BEGINNING, AutoResume::Allowed)
+            .await
+            .unwrap();
         attached.input().write(b"typed").await.unwrap();
         let output = attached.output.next().await.unwrap();
         assert!(matches!(&output, OutputEvent::Output { bytes, .. } if &**bytes == b"typed"), "{output:?}");
@@ -287,7 +303,8 @@ fn a_broken_link_loses_no_output() {
         let id = harness.create().await;
         let execution = harness.detach(&id, DetachedRequest { open_stdin: true, ..request("cat") }).await;
         let mut expected = Vec::new();
-        let input = harness.engine.sandbox("test", &id).write_stdin(&execution, true).await.unwrap();
+        let input =
+            harness.engine.sandbox("test", &id).write_stdin(&execution, AutoResume::Allowed).await.unwrap();
         for n in 0..20 {
             let line = format!("line {n}\n");
             input.write(line.as_bytes()).await.unwrap();
@@ -344,7 +361,7 @@ fn the_next_daemon_continues_an_execution() {
         harness
             .engine
             .sandbox("test", &id)
-            .write_stdin(&printing, true)
+            .write_stdin(&printing, AutoResume::Allowed)
             .await
             .unwrap()
             .write(b"before ")
@@ -362,7 +379,8 @@ fn the_next_daemon_continues_an_execution() {
         let third = harness.detach(&id, request("sleep 1000")).await;
         let refused = harness.engine.sandbox("test", &id).start_detached(request("true")).await;
         assert!(matches!(refused, Err(EngineError::Execution(ExecutionError::TooMany(_)))));
-        let input = harness.engine.sandbox("test", &id).write_stdin(&printing, true).await.unwrap();
+        let input =
+            harness.engine.sandbox("test", &id).write_stdin(&printing, AutoResume::Allowed).await.unwrap();
         input.write(b"after").await.unwrap();
         input.close().await.unwrap();
         let (bytes, status) = harness.read(&id, &printing, BEGINNING).await;
@@ -371,7 +389,7 @@ fn the_next_daemon_continues_an_execution() {
         pass(101_000).await;
         let status = harness.engine.sandbox("test", &id).execution(&running).await.unwrap();
         assert_eq!((status.state, status.exit_code), (ExecutionState::Exited, Some(0)));
-        harness.engine.sandbox("test", &id).cancel(&third, true).await.unwrap();
+        harness.engine.sandbox("test", &id).cancel(&third, AutoResume::Allowed).await.unwrap();
         settle().await;
         // Each has one start event and one end event.
         let kinds = harness.kinds(&id).await;
@@ -698,7 +716,10 @@ fn a_waiting_command_is_killed_without_its_reader() {
             readers.push(sandbox.follow(execution, BEGINNING).await.unwrap());
         }
         pass(1000).await;
-        assert_eq!(sandbox.cancel(&by_request, true).await.unwrap().signal.as_deref(), Some("SIGKILL"));
+        assert_eq!(
+            sandbox.cancel(&by_request, AutoResume::Allowed).await.unwrap().signal.as_deref(),
+            Some("SIGKILL")
+        );
         pass(5000).await;
         assert_eq!(harness.status(&id, &by_timeout).await.signal.as_deref(), Some("SIGKILL"));
         for reader in &mut readers[..2] {

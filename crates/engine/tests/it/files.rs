@@ -5,6 +5,7 @@ use std::time::Duration;
 use api::SandboxState;
 use driver::fake::AgentMode;
 use engine::{EngineError, FileErrorKind, FileOp, FileRange, FileResponse, SandboxError};
+use rules::AutoResume;
 use tokio::time::Instant;
 
 use crate::harness::{Harness, MINUTE, config, pass, settings, settle};
@@ -18,7 +19,7 @@ fn write(path: &str) -> FileOp {
 }
 
 async fn written(harness: &Harness, id: &api::SandboxId, path: &str, text: &str) -> Result<u64, EngineError> {
-    let mut work = harness.engine.sandbox("test", id).file_op(true, &write(path)).await?;
+    let mut work = harness.engine.sandbox("test", id).file_op(AutoResume::Allowed, &write(path)).await?;
     if work.send_upload([text.to_owned().into()].into()).await? {
         work.finish().await?;
     }
@@ -26,7 +27,7 @@ async fn written(harness: &Harness, id: &api::SandboxId, path: &str, text: &str)
 }
 
 async fn content(harness: &Harness, id: &api::SandboxId, path: &str) -> Result<Vec<u8>, EngineError> {
-    let mut work = harness.engine.sandbox("test", id).file_op(true, &read(path)).await?;
+    let mut work = harness.engine.sandbox("test", id).file_op(AutoResume::Allowed, &read(path)).await?;
     let FileResponse::Content { length, .. } = work.next_response().await? else { panic!("no content") };
     let mut all = Vec::new();
     while let Some(bytes) = work.bytes().await? {
@@ -44,7 +45,7 @@ async fn a_file_is_written_and_read_and_resumes_the_sandbox() {
     assert_eq!(written(&harness, &id, "/f", &text).await.unwrap(), 1_500_000);
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     assert!(matches!(
-        harness.engine.sandbox("test", &id).file_op(false, &read("/f")).await,
+        harness.engine.sandbox("test", &id).file_op(AutoResume::Forbidden, &read("/f")).await,
         Err(EngineError::Sandbox(SandboxError::Refused(rules::OperationRefusal::InvalidState {
             state: SandboxState::Paused,
             ..
@@ -75,7 +76,8 @@ async fn an_aborted_upload_writes_nothing() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
     written(&harness, &id, "/f", "old").await.unwrap();
-    let mut work = harness.engine.sandbox("test", &id).file_op(true, &write("/f")).await.unwrap();
+    let mut work =
+        harness.engine.sandbox("test", &id).file_op(AutoResume::Allowed, &write("/f")).await.unwrap();
     assert!(work.send_upload(["half".into()].into()).await.unwrap());
     drop(work);
     settle().await;
@@ -88,7 +90,7 @@ async fn a_running_file_operation_keeps_the_sandbox_active() {
     let harness = Harness::new(settings()).await;
     let idle = api::SandboxConfig { idle_timeout_ms: MINUTE, timeout_ms: 60 * MINUTE, ..config() };
     let id = harness.create_with(idle).await.unwrap();
-    let work = harness.engine.sandbox("test", &id).file_op(true, &write("/f")).await.unwrap();
+    let work = harness.engine.sandbox("test", &id).file_op(AutoResume::Allowed, &write("/f")).await.unwrap();
     pass(5 * MINUTE).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
     drop(work);
@@ -125,7 +127,7 @@ async fn a_file_operation_ends_with_every_hostile_agent() {
             let _ = written(&harness, &id, "/f", &text).await;
             let read = content(&harness, &id, "/f").await;
             let list = FileOp::List { path: b"/".to_vec(), offset: 0, limit: 10 };
-            if let Ok(work) = harness.engine.sandbox("test", &id).file_op(true, &list).await {
+            if let Ok(work) = harness.engine.sandbox("test", &id).file_op(AutoResume::Allowed, &list).await {
                 let _ = work.into_page(10).await;
             }
             read

@@ -10,7 +10,7 @@ use engine::{
     DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionState, HibernationError,
     HostSample, HostWatch, Processes,
 };
-use rules::OutputPosition;
+use rules::{AutoResume, OutputPosition};
 
 use crate::harness::{Harness, MINUTE, config, finishes_before_crash, pass, settings};
 
@@ -131,7 +131,8 @@ async fn the_timer_hibernates_detached_commands_without_clients() {
         DetachedRequest { command: "sleep 1000".to_owned(), auto_resume: true, ..DetachedRequest::default() };
     let execution = harness.engine.sandbox("test", &id).start_detached(request).await.unwrap().id;
     let beginning = OutputPosition { stdout: 0, stderr: 0 };
-    let attached = harness.engine.sandbox("test", &id).attach(&execution, beginning, true).await.unwrap();
+    let attached =
+        harness.engine.sandbox("test", &id).attach(&execution, beginning, AutoResume::Allowed).await.unwrap();
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     pass(10 * MINUTE).await;
     assert!(!is_hibernated(&harness, &id).await);

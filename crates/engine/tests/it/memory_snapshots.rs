@@ -12,7 +12,7 @@ use engine::{
     DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState,
     HibernationError, Processes,
 };
-use rules::{ForkRequest, SnapshotRequest};
+use rules::{AutoResume, ForkRequest, SnapshotRequest};
 use store::{MemoryStore, SnapshotRecord};
 use tempfile::TempDir;
 
@@ -75,7 +75,7 @@ async fn printed(harness: &Harness, id: &SandboxId, execution: &ExecutionId) -> 
 }
 
 async fn write(harness: &Harness, id: &SandboxId, execution: &ExecutionId, text: &str) {
-    let input = harness.engine.sandbox("test", id).write_stdin(execution, true).await.unwrap();
+    let input = harness.engine.sandbox("test", id).write_stdin(execution, AutoResume::Allowed).await.unwrap();
     input.write(text.as_bytes()).await.unwrap();
     pass(10).await;
 }
@@ -108,7 +108,7 @@ fn copies_continue_what_ran_and_the_source_notices_nothing() {
         for (copy, bytes) in [(&copy, 4), (&forks[0], 8), (&forks[1], 8)] {
             assert_eq!(harness.output(copy, COUNT).await, "1\n");
             assert_eq!(printed(&harness, copy, &execution).await, (ExecutionState::Running, bytes));
-            harness.engine.sandbox("test", copy).cancel(&execution, true).await.unwrap();
+            harness.engine.sandbox("test", copy).cancel(&execution, AutoResume::Allowed).await.unwrap();
             assert_eq!(printed(&harness, copy, &execution).await.0, ExecutionState::Exited);
         }
         assert_eq!(printed(&harness, &id, &execution).await, (ExecutionState::Running, 8));

@@ -8,6 +8,7 @@ use engine::{
     Channel, DetachedSettings, EngineError, EngineSettings, FileErrorKind, Process, ProcessEnd, ProcessError,
     ProcessEvent, ProcessRefusal, ProcessRequest, ProcessSelector, UserFileOp,
 };
+use rules::AutoResume;
 use store::MemoryStore;
 use tempfile::TempDir;
 
@@ -71,7 +72,8 @@ fn a_process_is_found_by_pid_and_tag_until_it_has_been_over_for_30_s() {
 
         // All readers get the output, and a later one begins there.
         let mut other = harness.find(&id, by_pid).await.unwrap();
-        let input = harness.engine.sandbox("test", &id).process_input(by_pid, true).await.unwrap();
+        let input =
+            harness.engine.sandbox("test", &id).process_input(by_pid, AutoResume::Allowed).await.unwrap();
         assert!(!input.is_terminal());
         input.write(b"one\xff").await.unwrap();
         assert_eq!(
@@ -149,7 +151,12 @@ fn signals_timeouts_and_kills_are_distinct_ends() {
         for (signal, expected) in [(Some(15), "SIGTERM"), (None, "SIGKILL")] {
             let mut process = harness.process(&id, request("sleep 1000")).await.unwrap();
             let selector = ProcessSelector::Pid(process.status().pid);
-            let input = harness.engine.sandbox("test", &id).process_input(selector, true).await.unwrap();
+            let input = harness
+                .engine
+                .sandbox("test", &id)
+                .process_input(selector, AutoResume::Allowed)
+                .await
+                .unwrap();
             match signal {
                 Some(signal) => input.signal(signal).await.unwrap(),
                 None => input.kill().await.unwrap(),
@@ -182,7 +189,8 @@ fn a_process_and_its_pid_survive_a_restart_of_the_daemon() {
         let mut process = harness.find(&id, ProcessSelector::Pid(before.pid)).await.unwrap();
         assert_eq!(process.status(), before);
         let by_tag = ProcessSelector::Tag("job");
-        let input = harness.engine.sandbox("test", &id).process_input(by_tag, true).await.unwrap();
+        let input =
+            harness.engine.sandbox("test", &id).process_input(by_tag, AutoResume::Allowed).await.unwrap();
         input.write(b"more").await.unwrap();
         input.close().await.unwrap();
         assert_eq!(rest(&mut process).await, (b"more".to_vec(), ProcessEnd::Exited(0)));
@@ -205,16 +213,16 @@ fn commands_and_files_have_users() {
 
         let sandbox = harness.engine.sandbox("test", &id);
         let op = UserFileOp::WriteInPlace { path: b"/workspace/f".to_vec(), attributes: None };
-        let mut writing = sandbox.user_file_op(true, "user", &op).await.unwrap();
+        let mut writing = sandbox.user_file_op(AutoResume::Allowed, "user", &op).await.unwrap();
         assert!(writing.send_upload(["text".into()].into()).await.unwrap());
         writing.finish().await.unwrap();
         assert_eq!(writing.details().await.unwrap().name(), b"f");
         let list = UserFileOp::ListTree { path: b"/workspace".to_vec(), depth: 1, prefix: None };
-        let mut listed = sandbox.user_file_op(true, "user", &list).await.unwrap().into_tree();
+        let mut listed = sandbox.user_file_op(AutoResume::Allowed, "user", &list).await.unwrap().into_tree();
         assert_eq!(listed.next().await.unwrap().unwrap().name(), b"f");
         assert!(listed.next().await.unwrap().is_none());
         let invalid = UserFileOp::Describe { path: b"a\0".to_vec(), prefix: None };
-        match sandbox.user_file_op(true, "user", &invalid).await.map(drop) {
+        match sandbox.user_file_op(AutoResume::Allowed, "user", &invalid).await.map(drop) {
             Err(EngineError::File(error)) => assert_eq!(error.kind, FileErrorKind::Invalid),
             other => panic!("{other:?}"),
         }
@@ -245,7 +253,7 @@ fn a_watch_answers_polls_and_ends_with_its_sandbox() {
         let harness = Harness::new(with_dir(&dir)).await;
         let id = harness.create().await;
         let sandbox = harness.engine.sandbox("test", &id);
-        let mut watch = sandbox.watch(true, "user", b"/workspace", true).await.unwrap();
+        let mut watch = sandbox.watch(AutoResume::Allowed, "user", b"/workspace", true).await.unwrap();
         for _ in 0..3 {
             assert_eq!(watch.poll().await.unwrap(), (Vec::new(), true));
         }

@@ -4,6 +4,7 @@ use engine::{
     AgentError, CapacityError, DaemonError, DetachedRequest, EngineError, EngineSettings, ExecutionError,
     SandboxError,
 };
+use rules::AutoResume;
 
 use crate::harness::{Harness, MINUTE, SECOND, command, pass, runtime, settings, settle};
 
@@ -59,7 +60,7 @@ fn attached_and_detached_commands_have_slots_and_queues_of_their_own() {
             assert_eq!(harness.output(&id, "echo attached").await, "attached\n");
             let running = sandbox.execute(command("sleep 100")).await.unwrap();
             // The slot of a detached command goes to the detached one that waits.
-            sandbox.cancel(&first.id, true).await.unwrap();
+            sandbox.cancel(&first.id, AutoResume::Allowed).await.unwrap();
             running
         };
         let (second, running) = tokio::join!(waiting, meanwhile);

@@ -217,7 +217,7 @@ fn messages(table: &str, changes: &[Change]) -> Vec<NfTablesMessage> {
         let (now, later) = rest.split_at(same);
         rest = later;
         let (set, result) = set_and_result(first);
-        let plain: Vec<_> = now.iter().map(|change| element(change, false)).collect();
+        let plain: Vec<_> = now.iter().map(|change| ListAttribute::Element(key_of(change))).collect();
         // Deleting a missing element would fail the whole transaction, so it is added first.
         messages.push(NfTablesMessage::NewSetElement(message(table, set, plain.clone())));
         if result != ElementResult::Lasting {
@@ -225,7 +225,7 @@ fn messages(table: &str, changes: &[Change]) -> Vec<NfTablesMessage> {
         }
         if result == ElementResult::Passing {
             // Older kernels do not change the timeout of an existing element, so it is deleted and added again.
-            let timed = now.iter().map(|change| element(change, true)).collect();
+            let timed = now.iter().map(timed_element).collect();
             messages.push(NfTablesMessage::NewSetElement(message(table, set, timed)));
         }
     }
@@ -257,16 +257,22 @@ fn set_and_result(change: &Change) -> (Set, ElementResult) {
     }
 }
 
-fn element(change: &Change, timed: bool) -> ListAttribute<SetElementAttribute> {
+/// The key of the element, or the range of keys.
+fn key_of(change: &Change) -> Vec<SetElementAttribute> {
     let key = |bytes| SetElementAttribute::Key(DataAttribute::Value(bytes));
-    let mut attributes = match change {
+    match change {
         Change::Put(_, one) | Change::PutFor(_, one, _) | Change::Drop(_, one) => vec![key(one.bytes())],
         Change::PutRange(_, range) | Change::DropRange(_, range) => {
             let [first, last] = range.bytes();
             vec![key(first), SetElementAttribute::KeyEnd(vec![DefaultNla::new(NFTA_DATA_VALUE, last)])]
         }
-    };
-    if let (Change::PutFor(_, _, lasting), true) = (change, timed) {
+    }
+}
+
+/// The element with its timeout, if it has one.
+fn timed_element(change: &Change) -> ListAttribute<SetElementAttribute> {
+    let mut attributes = key_of(change);
+    if let Change::PutFor(_, _, lasting) = change {
         let milliseconds = base::millis(*lasting);
         attributes.push(SetElementAttribute::Timeout(milliseconds));
     }

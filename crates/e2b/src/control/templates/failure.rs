@@ -11,14 +11,21 @@ const START_STEP: &str = "finalize";
 /// How the agent refuses a process of an unknown user.
 const NO_USER: &str = "the sandbox has no user ";
 
-/// The reason of a failure. Clients know the step, but not the lines of the Dockerfile. `is_starting`: only the start command was
-/// left to do.
-pub fn reason(error: &TemplateError, dockerfile: &str, is_starting: bool) -> Value {
+/// What a build was doing when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BuildStage {
+    Steps,
+    /// Only the start command was left to do.
+    Start,
+}
+
+/// The reason of a failure. Clients know the step, but not the lines of the Dockerfile.
+pub fn reason(error: &TemplateError, dockerfile: &str, stage: BuildStage) -> Value {
     let TemplateError { message, line } = error;
     let Some(line) = *line else {
-        return match is_starting {
-            true => json!({ "message": message, "step": START_STEP, "logEntries": [] }),
-            false => json!({ "message": message, "logEntries": [] }),
+        return match stage {
+            BuildStage::Start => json!({ "message": message, "step": START_STEP, "logEntries": [] }),
+            BuildStage::Steps => json!({ "message": message, "logEntries": [] }),
         };
     };
     let message = message.strip_prefix(&format!("line {line}: ")).unwrap_or(message);
@@ -54,9 +61,9 @@ USER user
 COPY --chown=user ["0123abcd/a","b"]
 "#;
 
-    fn worded(message: &str, line: Option<u32>, is_starting: bool) -> (String, Option<String>) {
+    fn worded(message: &str, line: Option<u32>, stage: BuildStage) -> (String, Option<String>) {
         let error = TemplateError { message: message.to_owned(), line };
-        let reason = reason(&error, DOCKERFILE, is_starting);
+        let reason = reason(&error, DOCKERFILE, stage);
         let text = |name: &str| reason[name].as_str().map(str::to_owned);
         (text("message").unwrap(), text("step"))
     }
@@ -72,7 +79,7 @@ COPY --chown=user ["0123abcd/a","b"]
             ),
         ] {
             assert_eq!(
-                worded(message, Some(6), false),
+                worded(message, Some(6), BuildStage::Steps),
                 (format!("{failed}{expected}"), Some("1".to_owned()))
             );
         }
@@ -80,13 +87,13 @@ COPY --chown=user ["0123abcd/a","b"]
 
     #[test]
     fn other_failures_have_their_steps() {
-        for (message, line, is_starting, expected, step) in [
-            ("line 9: no such file", Some(9), false, "no such file", Some("2")),
-            ("line 1: no such image", Some(1), false, "no such image", Some("base")),
-            ("the start command ended", None, true, "the start command ended", Some("finalize")),
-            ("the build was cancelled", None, false, "the build was cancelled", None),
+        for (message, line, stage, expected, step) in [
+            ("line 9: no such file", Some(9), BuildStage::Steps, "no such file", Some("2")),
+            ("line 1: no such image", Some(1), BuildStage::Steps, "no such image", Some("base")),
+            ("the start command ended", None, BuildStage::Start, "the start command ended", Some("finalize")),
+            ("the build was cancelled", None, BuildStage::Steps, "the build was cancelled", None),
         ] {
-            let found = worded(message, line, is_starting);
+            let found = worded(message, line, stage);
             assert_eq!(found, (expected.to_owned(), step.map(str::to_owned)));
         }
     }

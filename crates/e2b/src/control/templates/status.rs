@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use super::super::logs::Level;
 use super::super::reference::{self, build_id};
 use super::super::{Call, query, view};
-use super::{failure, missing, no_build};
+use super::failure::{self, BuildStage};
+use super::{missing, no_build};
 use crate::error::E2bError;
 
 /// Most entries of a response.
@@ -32,7 +33,8 @@ pub async fn status(call: Call, _: Body) -> Result<Response, E2bError> {
     let reason = template.content.error.as_ref().map(|error| {
         let steps = template.content.steps;
         let is_starting = template.content.start.is_some() && steps.done + 1 == steps.total;
-        failure::reason(error, &template.content.dockerfile, is_starting)
+        let stage = if is_starting { BuildStage::Start } else { BuildStage::Steps };
+        failure::reason(error, &template.content.dockerfile, stage)
     });
     Ok(view::json(StatusCode::OK, &shown(id, &template.id, status, &entries, reason)))
 }

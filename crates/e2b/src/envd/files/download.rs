@@ -13,6 +13,7 @@ use engine::{EngineError, FileContent, FileInfo, FileOperation, FileRange, FileR
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream;
+use rules::AutoResume;
 
 use super::content_type;
 use super::encoding::{Encoding, choose};
@@ -75,8 +76,11 @@ pub async fn answer(
     if range.is_some() && found.content.length == Some(0) {
         return Ok(not_satisfiable(found.content.info.size));
     }
-    let headers = content_headers(path, &found.content, range.is_some(), encoding);
-    let status = if range.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+    let (extent, status) = match range {
+        Some(_) => (Extent::Part, StatusCode::PARTIAL_CONTENT),
+        None => (Extent::Whole, StatusCode::OK),
+    };
+    let headers = content_headers(path, &found.content, extent, encoding);
     // Without a body, the file operation is dropped here.
     let body = if parts.method == Method::HEAD { Body::empty() } else { body(found, encoding) };
     Ok((status, headers, body).into_response())
@@ -85,7 +89,7 @@ pub async fn answer(
 async fn open(target: &Target, user: &str, path: &str, range: Option<FileRange>) -> Result<Found, Failure> {
     let op = UserFileOp::Read { path: path.as_bytes().to_vec(), range: range.unwrap_or(FileRange::ALL) };
     let opened = async {
-        let mut operation = target.sandbox().user_file_op(false, user, &op).await?;
+        let mut operation = target.sandbox().user_file_op(AutoResume::Forbidden, user, &op).await?;
         let response = operation.next_response().await?;
         Ok::<_, EngineError>((operation, response))
     };
@@ -118,7 +122,14 @@ fn put(headers: &mut HeaderMap, name: HeaderName, text: &str) {
     }
 }
 
-fn content_headers(path: &str, content: &FileSlice, is_part: bool, encoding: Encoding) -> HeaderMap {
+/// How much of a file is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    Whole,
+    Part,
+}
+
+fn content_headers(path: &str, content: &FileSlice, extent: Extent, encoding: Encoding) -> HeaderMap {
     let mut headers = HeaderMap::new();
     put(&mut headers, header::CONTENT_TYPE, content_type::of(path));
     put(&mut headers, header::VARY, "Accept-Encoding");
@@ -135,7 +146,7 @@ fn content_headers(path: &str, content: &FileSlice, is_part: bool, encoding: Enc
     put(&mut headers, header::ACCEPT_RANGES, "bytes");
     if let Some(length) = content.length {
         put(&mut headers, header::CONTENT_LENGTH, &length.to_string());
-        if is_part {
+        if extent == Extent::Part {
             let last = content.offset.saturating_add(length).saturating_sub(1);
             let size = content.info.size.max(last.saturating_add(1));
             put(&mut headers, header::CONTENT_RANGE, &format!("bytes {}-{last}/{size}", content.offset));
@@ -211,7 +222,7 @@ mod tests {
     #[test]
     fn content_cannot_run_in_the_origin_of_the_service() {
         for encoding in [Encoding::Identity, Encoding::Gzip] {
-            let headers = content_headers("/a/page.HTML", &content(0, Some(3), 3), false, encoding);
+            let headers = content_headers("/a/page.HTML", &content(0, Some(3), 3), Extent::Whole, encoding);
             assert_eq!(text(&headers, header::CONTENT_TYPE), Some("text/html; charset=utf-8"));
             assert_eq!(text(&headers, header::X_CONTENT_TYPE_OPTIONS), Some("nosniff"));
             assert_eq!(text(&headers, header::CONTENT_SECURITY_POLICY), Some("sandbox"));
@@ -223,17 +234,17 @@ mod tests {
     #[test]
     fn the_length_and_the_range_are_those_of_what_is_sent() {
         let headers =
-            |content: &FileSlice, is_part| content_headers("/a", content, is_part, Encoding::Identity);
-        for (content, is_part, length, range) in [
-            (content(0, Some(10), 10), false, Some("10"), None),
-            (content(2, Some(3), 10), true, Some("3"), Some("bytes 2-4/10")),
-            (content(0, Some(0), 0), false, Some("0"), None),
+            |content: &FileSlice, extent| content_headers("/a", content, extent, Encoding::Identity);
+        for (content, extent, length, range) in [
+            (content(0, Some(10), 10), Extent::Whole, Some("10"), None),
+            (content(2, Some(3), 10), Extent::Part, Some("3"), Some("bytes 2-4/10")),
+            (content(0, Some(0), 0), Extent::Whole, Some("0"), None),
             // It became shorter since its size was read.
-            (content(2, Some(3), 4), true, Some("3"), Some("bytes 2-4/5")),
+            (content(2, Some(3), 4), Extent::Part, Some("3"), Some("bytes 2-4/5")),
             // Many files in /proc have no known length.
-            (content(0, None, 0), false, None, None),
+            (content(0, None, 0), Extent::Whole, None, None),
         ] {
-            let headers = headers(&content, is_part);
+            let headers = headers(&content, extent);
             assert_eq!(text(&headers, header::CONTENT_LENGTH), length);
             assert_eq!(text(&headers, header::CONTENT_RANGE), range);
             assert_eq!(text(&headers, header::ACCEPT_RANGES), Some("bytes"));
@@ -243,7 +254,7 @@ mod tests {
 
     #[test]
     fn compressed_content_has_neither_length_nor_ranges() {
-        let headers = content_headers("/a", &content(0, Some(10), 10), false, Encoding::Gzip);
+        let headers = content_headers("/a", &content(0, Some(10), 10), Extent::Whole, Encoding::Gzip);
         assert_eq!(text(&headers, header::CONTENT_ENCODING), Some("gzip"));
         assert_eq!(text(&headers, header::CONTENT_LENGTH), None);
         assert_eq!(text(&headers, header::ACCEPT_RANGES), None);

@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use engine::{FileAttributes, FileOperation, PathDetails, UserFileOp};
 use futures_util::{Stream, stream};
 use multer::{Field, Multipart};
+use rules::AutoResume;
 use serde_json::{Value, json};
 
 use super::inflate::DecodedBody;
@@ -176,7 +177,7 @@ impl Destination<'_> {
             path: path.as_bytes().to_vec(),
             attributes: Some(self.attributes.clone()),
         };
-        let started = self.target.sandbox().user_file_op(false, self.user, &op).await;
+        let started = self.target.sandbox().user_file_op(AutoResume::Forbidden, self.user, &op).await;
         let operation = started.map_err(|error| of_files(error, self.user))?;
         Ok(Upload { operation, user: self.user, joined: BytesMut::new() })
     }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use engine::{EngineError, ExecutionError, ExecutionState};
 use listen::Takeover;
 use reader::OutputOffset;
-use rules::OutputPosition;
+use rules::{AutoResume, OutputPosition};
 use service::error::not_a_terminal;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
@@ -117,7 +117,7 @@ async fn source(
     request: &ExecutionRequest,
     from: OutputPosition,
     state: ExecutionState,
-    auto_resume: bool,
+    auto_resume: AutoResume,
 ) -> Result<OutputSource, ApiError> {
     let (sandbox, execution) = (&request.sandbox, &request.execution);
     if state == ExecutionState::Running {

@@ -25,7 +25,7 @@ use engine::{
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use listen::UpgradedStream;
-use rules::OutputPosition;
+use rules::{AutoResume, OutputPosition};
 use service::Service;
 use service::error::{OperationKind, key_ended, of_engine};
 use tokio::time::Instant;
@@ -54,7 +54,7 @@ pub struct Session {
     /// None for an ended execution.
     pub warnings: Option<ExpiryWarnings>,
     /// Whether input resumes the sandbox.
-    pub auto_resume: bool,
+    pub auto_resume: AutoResume,
     pub key_id: Arc<str>,
     pub request_id: RequestId,
 }
@@ -99,7 +99,7 @@ pub async fn serve_websocket(connection: UpgradedStream, session: Session) {
         OutputSource::Ended(reader) => reader,
     };
     let resume = || {
-        if auto_resume {
+        if auto_resume == AutoResume::Allowed {
             service.engine.wake_if_paused(&sandbox);
         }
     };

@@ -79,23 +79,29 @@ async fn read(call: Call) -> Result<Response, ApiError> {
         range = range.filter(|_| !is_other(&now.info));
     }
     let mut found = open(&request, &path, range).await?;
-    let mut is_part = range.is_some();
-    if is_part && (is_other(&found.info) || found.length.is_none()) {
+    if found.extent == Extent::Part && (is_other(&found.info) || found.length.is_none()) {
         // The range is of another version of the file, or the file's size is unknown.
         found = open(&request, &path, None).await?;
-        is_part = false;
     }
-    if is_part && found.length == Some(0) {
+    if found.extent == Extent::Part && found.length == Some(0) {
         return Err(range_not_satisfiable(&found.info));
     }
     if parts.method == Method::GET {
         request.record_read(&found.work.paths[0], &found.info);
     }
-    Ok(answer(&request, found, is_part, &parts.method))
+    Ok(answer(&request, found, &parts.method))
+}
+
+/// How much of a file is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    Whole,
+    Part,
 }
 
 /// An open file.
 struct Found {
+    extent: Extent,
     work: FileOperation,
     info: FileInfo,
     offset: u64,
@@ -103,14 +109,18 @@ struct Found {
 }
 
 async fn open(request: &FileRequest, path: &[u8], range: Option<ByteRange>) -> Result<Found, ApiError> {
-    let range = match range {
-        None => FileRange::ALL,
-        Some(ByteRange::From { offset, length }) => FileRange { offset, from_end: false, length },
-        Some(ByteRange::Last(bytes)) => FileRange { offset: bytes, from_end: true, length: None },
+    let (extent, range) = match range {
+        None => (Extent::Whole, FileRange::ALL),
+        Some(ByteRange::From { offset, length }) => {
+            (Extent::Part, FileRange { offset, from_end: false, length })
+        }
+        Some(ByteRange::Last(bytes)) => {
+            (Extent::Part, FileRange { offset: bytes, from_end: true, length: None })
+        }
     };
     let mut work = request.begin_as(&FileOp::Read { path: path.to_vec(), range }).await?;
     match work.next_response().await.map_err(|error| request.fault(error))? {
-        FileResponse::Content { info, offset, length } => Ok(Found { work, info, offset, length }),
+        FileResponse::Content { info, offset, length } => Ok(Found { extent, work, info, offset, length }),
         _ => Err(ApiError::internal("the agent gave an unexpected response to a read operation")),
     }
 }
@@ -120,8 +130,8 @@ fn range_not_satisfiable(info: &FileInfo) -> ApiError {
     ApiError::new(api::ErrorCode::InvalidRequest, message).with_status(StatusCode::RANGE_NOT_SATISFIABLE)
 }
 
-fn answer(request: &FileRequest, found: Found, is_part: bool, method: &Method) -> Response {
-    let Found { work, info, offset, length } = found;
+fn answer(request: &FileRequest, found: Found, method: &Method) -> Response {
+    let Found { extent, work, info, offset, length } = found;
     let mut headers = HeaderMap::new();
     let mut put = |name: HeaderName, text: String| {
         // Digits and ASCII letters: always a valid header value.
@@ -137,7 +147,7 @@ fn answer(request: &FileRequest, found: Found, is_part: bool, method: &Method) -
     if let Some(length) = length {
         put(header::ETAG, view::etag(&info));
         put(header::CONTENT_LENGTH, length.to_string());
-        if is_part {
+        if extent == Extent::Part {
             let last = offset.saturating_add(length).saturating_sub(1);
             put(
                 header::CONTENT_RANGE,
@@ -145,7 +155,10 @@ fn answer(request: &FileRequest, found: Found, is_part: bool, method: &Method) -
             );
         }
     }
-    let status = if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+    let status = match extent {
+        Extent::Whole => StatusCode::OK,
+        Extent::Part => StatusCode::PARTIAL_CONTENT,
+    };
     // Without a body, the file operation is dropped here.
     let body = if *method == Method::HEAD {
         Body::empty()
