@@ -46,7 +46,7 @@ use store::SandboxRecord;
 
 use crate::error::E2bError;
 use crate::visit::{Part, Visit, kind_of};
-use crate::{E2bApi, has_options};
+use crate::{E2bApi, E2bOptions, has_options};
 
 pub use route::owns_path;
 pub use templates::PendingBuilds;
@@ -195,8 +195,8 @@ async fn authenticate(api: &E2bApi, headers: &HeaderMap, record: &mut Record) ->
 }
 
 async fn get(call: Call, _: Body) -> Result<Response, E2bError> {
-    let record = call.find(&call.sandbox_id()?)?;
-    Ok(view::json(StatusCode::OK, &view::detail(&call.api, &call.caller, &record)))
+    let (record, own) = call.find_with_options(&call.sandbox_id()?)?;
+    Ok(view::json(StatusCode::OK, &view::detail(&call.api, &call.caller, &record, &own)))
 }
 
 impl Call {
@@ -242,6 +242,13 @@ impl Call {
         let own =
             record.filter(|record| record.account == *self.caller.account && has_options(&record.config));
         own.ok_or_else(|| E2bError::no_sandbox(&id.compact()))
+    }
+
+    /// The same, for what depends on the options.
+    fn find_with_options(&self, id: &SandboxId) -> Result<(Arc<SandboxRecord>, E2bOptions), E2bError> {
+        let record = self.find(id)?;
+        let own = E2bOptions::of(&record)?.ok_or_else(|| E2bError::no_sandbox(&id.compact()))?;
+        Ok((record, own))
     }
 
     /// Whether a snapshot or a fork of the sandbox can have its processes.

@@ -142,11 +142,11 @@ async fn respond(
     request_id: RequestId,
     log: &mut Record,
 ) -> Response {
-    let record = api.service.engine.record(&id);
-    let Some((record, own)) =
-        record.as_ref().and_then(|record| Some((record, E2bOptions::of(&record.config)?)))
-    else {
-        return failure::not_running(&id.compact());
+    let Some(record) = api.service.engine.record(&id) else { return failure::not_running(&id.compact()) };
+    let own = match E2bOptions::of(&record) {
+        Ok(Some(own)) => own,
+        Ok(None) => return failure::not_running(&id.compact()),
+        Err(error) => return Failure::from(error).response(Form::Http, &id.compact()),
     };
     let target = Target {
         service: Arc::clone(&api.service),

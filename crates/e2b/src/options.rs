@@ -1,8 +1,10 @@
 //! The options of a sandbox that only this API has. They are an extension of its configuration, which the engine does not read.
 
+use admission::error::ApiError;
 use api::SandboxConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store::SandboxRecord;
 
 /// The name of the extension. Records have it.
 const OWNER: &str = "e2b";
@@ -30,9 +32,19 @@ pub struct E2bOptions {
 }
 
 impl E2bOptions {
-    /// The options of a sandbox; `None` if it was not created through this API.
-    pub fn of(config: &SandboxConfig) -> Option<Self> {
-        Self::deserialize(config.extensions.get(OWNER)?).ok()
+    /// The options of a sandbox; `None` if it was not created through this API. Fails if they are malformed, for example because a newer
+    /// version of the service wrote the record.
+    pub fn of(record: &SandboxRecord) -> Result<Option<Self>, ApiError> {
+        Self::read(&record.config).map_err(|error| {
+            ApiError::internal(format!(
+                "the E2B options in the record of {} are malformed: {error}",
+                record.id
+            ))
+        })
+    }
+
+    fn read(config: &SandboxConfig) -> Result<Option<Self>, serde_json::Error> {
+        config.extensions.get(OWNER).filter(|options| options.is_object()).map(Self::deserialize).transpose()
     }
 
     /// Adds the options to the configuration of a new sandbox.
@@ -63,12 +75,19 @@ mod tests {
     #[test]
     fn options_are_read_back() {
         let mut config = native();
-        assert!(!has_options(&config) && E2bOptions::of(&config).is_none());
+        assert!(!has_options(&config) && E2bOptions::read(&config).unwrap().is_none());
         let user = Some("app".to_owned());
         let options = E2bOptions { template: "base".to_owned(), secure: true, user, ..E2bOptions::default() };
         options.clone().add_to(&mut config).unwrap();
         assert!(has_options(&config));
-        assert_eq!(E2bOptions::of(&config), Some(options));
+        assert_eq!(E2bOptions::read(&config).unwrap(), Some(options));
+    }
+
+    #[test]
+    fn malformed_options_are_an_error() {
+        let mut config = native();
+        config.extensions.insert(OWNER.to_owned(), json!({ "secure": "yes" }));
+        assert!(has_options(&config) && E2bOptions::read(&config).is_err());
     }
 
     #[test]
@@ -87,6 +106,6 @@ mod tests {
             workdir: Some("/srv".to_owned()),
             ..E2bOptions::default()
         };
-        assert_eq!(E2bOptions::of(&config), Some(expected));
+        assert_eq!(E2bOptions::read(&config).unwrap(), Some(expected));
     }
 }

@@ -18,7 +18,15 @@ const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-to
 
 pub async fn pass(service: &Service, e2b: &E2b, mut request: Request, id: &SandboxId, port: u16) -> Response {
     let Some(record) = service.engine.record(id) else { return gone(id) };
-    let Some(options) = E2bOptions::of(&record.config) else { return gone(id) };
+    let options = match E2bOptions::of(&record) {
+        Ok(Some(options)) => options,
+        Ok(None) => return gone(id),
+        Err(error) => {
+            let cause = error.cause_text();
+            tracing::error!(target: "sandboxd::relay", sandbox = %id, port, cause, "a request through a port failed");
+            return refuse(service, &error, id, port);
+        }
+    };
     let token = request.headers_mut().remove(TRAFFIC_TOKEN);
     let is_token = |text: &str| e2b.api.is_traffic_token(&record, text);
     if !options.public_ports && !token.is_some_and(|token| token.to_str().is_ok_and(is_token)) {
@@ -33,10 +41,7 @@ pub async fn pass(service: &Service, e2b: &E2b, mut request: Request, id: &Sandb
             service.gate.metrics.ports.answered(response.status().as_u16());
             response
         }
-        Err(error) => {
-            service.gate.metrics.ports.refused(error.code.as_str());
-            refuse(&error, id, port)
-        }
+        Err(error) => refuse(service, &error, id, port),
     }
 }
 
@@ -66,7 +71,8 @@ async fn carry(
 }
 
 /// A sandbox that ended or was paused meanwhile is gone; any other failure to reach the program is a closed port.
-fn refuse(error: &ApiError, id: &SandboxId, port: u16) -> Response {
+fn refuse(service: &Service, error: &ApiError, id: &SandboxId, port: u16) -> Response {
+    service.gate.metrics.ports.refused(error.code.as_str());
     use api::ErrorCode::{InvalidState, NotFound, PortNotFound, PortUnreachable};
     match (error.code, error.status()) {
         (NotFound | PortNotFound | InvalidState, _) => gone(id),

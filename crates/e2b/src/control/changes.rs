@@ -6,12 +6,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use engine::{EngineError, Processes, SandboxError, TimeoutChange};
 use rules::OperationRefusal;
-use store::SandboxRecord;
 
 use super::body::{self, Timeout};
 use super::{Call, limits, view};
 use crate::error::E2bError;
-use crate::options::E2bOptions;
 
 pub async fn kill(call: Call, _: Body) -> Result<Response, E2bError> {
     let call = &call;
@@ -44,45 +42,40 @@ pub async fn pause(call: Call, body: Body) -> Result<Response, E2bError> {
 pub async fn connect(call: Call, body: Body) -> Result<Response, E2bError> {
     let call = &call;
     let id = &call.sandbox_id()?;
-    let record = call.find(id)?;
+    let (_, own) = call.find_with_options(id)?;
     let body: Timeout = call.read(body).await?;
     let timeout_ms = body.timeout.map(limits::timeout_ms).transpose()?;
     let is_resumed = wake(call, id, processes(body.memory)).await?;
     let change = match (timeout_ms, is_resumed) {
         (Some(ms), true) => TimeoutChange::Set(ms),
         (Some(ms), false) => TimeoutChange::Extend(ms),
-        (None, _) => TimeoutChange::Extend(granted_ms(&record)),
+        (None, _) => TimeoutChange::Extend(own.timeout_ms),
     };
     call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
     let status = if is_resumed { StatusCode::CREATED } else { StatusCode::OK };
-    let record = call.find(id)?;
-    Ok(view::json(status, &view::sandbox(&call.api, &call.caller, &record)))
+    call.find(id)?;
+    Ok(view::json(status, &view::sandbox(&call.api, &call.caller, id, &own)))
 }
 
 /// The call of old clients: a running sandbox is a conflict.
 pub async fn resume(call: Call, body: Body) -> Result<Response, E2bError> {
     let call = &call;
     let id = &call.sandbox_id()?;
-    let record = call.find(id)?;
-    let timeout_ms = given_timeout(call, body).await?.unwrap_or_else(|| granted_ms(&record));
+    let (_, own) = call.find_with_options(id)?;
+    let timeout_ms = given_timeout(call, body).await?.unwrap_or(own.timeout_ms);
     if !wake(call, id, Processes::Kept).await? {
         let message = format!("sandbox '{}' is running already", id.compact());
         return Err(E2bError::new(StatusCode::CONFLICT, message));
     }
     let change = TimeoutChange::Set(timeout_ms);
     call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
-    let record = call.find(id)?;
-    Ok(view::json(StatusCode::CREATED, &view::sandbox(&call.api, &call.caller, &record)))
+    call.find(id)?;
+    Ok(view::json(StatusCode::CREATED, &view::sandbox(&call.api, &call.caller, id, &own)))
 }
 
 /// From the field `memory`.
 fn processes(memory: Option<bool>) -> Processes {
     if memory == Some(false) { Processes::Ended } else { Processes::Kept }
-}
-
-/// The time that the create asked for.
-fn granted_ms(record: &SandboxRecord) -> u64 {
-    E2bOptions::of(&record.config).map_or(record.config.timeout_ms, |own| own.timeout_ms)
 }
 
 async fn given_timeout(call: &Call, body: Body) -> Result<Option<u64>, E2bError> {
@@ -118,8 +111,8 @@ pub async fn timeout(call: Call, body: Body) -> Result<Response, E2bError> {
 pub async fn refresh(call: Call, body: Body) -> Result<Response, E2bError> {
     let call = &call;
     let id = &call.sandbox_id()?;
-    let record = call.find(id)?;
-    let ms = given_timeout(call, body).await?.unwrap_or_else(|| granted_ms(&record));
+    let (_, own) = call.find_with_options(id)?;
+    let ms = given_timeout(call, body).await?.unwrap_or(own.timeout_ms);
     let change = TimeoutChange::Extend(ms);
     call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
     Ok(view::empty(StatusCode::NO_CONTENT))

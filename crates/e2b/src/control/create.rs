@@ -33,14 +33,14 @@ pub async fn create(call: Call, body: Body) -> Result<Response, E2bError> {
     let content = call.collect(body).await?;
     let body: NewSandbox = body::parse_bounds(&content)?;
     let source = source::find(api, &caller.account, &body.template_id).await?;
-    let (config, origin) = config(api, &caller.account, body, source)?;
+    let settings = config(api, &caller.account, body, source)?;
     // A response with tokens, which end with their key, must not be repeated to another key.
     let endpoint = match caller.scopes.allows(Scope::Execute) {
         true => format!("POST /sandboxes with tokens of {}", caller.key_id),
         false => "POST /sandboxes".to_owned(),
     };
     let (own, creator) = (Arc::clone(api), caller.clone());
-    let creation = async move |header| create_sandbox(own, creator, (config, origin), header).await;
+    let creation = async move |header| create_sandbox(own, creator, settings, header).await;
     create_once::run(api, caller, &endpoint, (headers, content), creation).await
 }
 
@@ -64,7 +64,7 @@ async fn image(api: &E2bApi, account: &str, name: &str) -> Result<Template, E2bE
 async fn create_sandbox(
     api: Arc<E2bApi>,
     caller: Caller,
-    (config, origin): (SandboxConfig, Origin),
+    (config, options, origin): (SandboxConfig, E2bOptions, Origin),
     header: Option<RecordHeader>,
 ) -> Result<Vec<u8>, E2bError> {
     let image = match &origin {
@@ -76,9 +76,10 @@ async fn create_sandbox(
         Origin::Image => image(&api, &caller.account, &config.image).await?,
     };
     let pending = header.map(|header| {
-        let (api, caller) = (Arc::clone(&api), caller.clone());
+        let (api, caller, options) = (Arc::clone(&api), caller.clone(), options.clone());
         header.into_pending(move |record: &SandboxRecord| {
-            (StatusCode::CREATED.as_u16(), view::sandbox(&api, &caller, record).to_string().into_bytes())
+            let view = view::sandbox(&api, &caller, &record.id, &options);
+            (StatusCode::CREATED.as_u16(), view.to_string().into_bytes())
         })
     });
     let starts = match origin {
@@ -90,7 +91,7 @@ async fn create_sandbox(
     if let Some(built) = starts {
         run_start(&api, &built, &status.record.id).await?;
     }
-    Ok(view::sandbox(&api, &caller, &status.record).to_string().into_bytes())
+    Ok(view::sandbox(&api, &caller, &status.record.id, &options).to_string().into_bytes())
 }
 
 /// Runs the start command of a template, unless the sandbox has its processes. A sandbox whose command fails is not what was asked for.
@@ -109,7 +110,7 @@ fn config(
     account: &str,
     body: NewSandbox,
     Source { origin, template, floor, defaults }: Source,
-) -> Result<(SandboxConfig, Origin), E2bError> {
+) -> Result<(SandboxConfig, E2bOptions, Origin), E2bError> {
     if body.iam.is_some() {
         return Err(E2bError::invalid("iam is not supported by this service"));
     }
@@ -161,6 +162,6 @@ fn config(
     if body.auto_pause_memory == Some(false) {
         config.processes_at_timeout = ProcessesAtTimeout::Ended;
     }
-    options.add_to(&mut config).map_err(|_| E2bError::internal())?;
-    Ok((config, origin))
+    options.clone().add_to(&mut config).map_err(|_| E2bError::internal())?;
+    Ok((config, options, origin))
 }

@@ -18,7 +18,8 @@ const MAX_COUNT: u32 = 20;
 pub async fn fork(call: Call, body: Body) -> Result<Response, E2bError> {
     let call = &call;
     let id = &call.sandbox_id()?;
-    call.find(id)?;
+    // The forks have the same options.
+    let (_, own) = call.find_with_options(id)?;
     let Fork { timeout, count } = call.read(body).await?;
     let timeout_ms = timeout.map(limits::timeout_ms).transpose()?;
     let count = count.unwrap_or(1);
@@ -44,7 +45,7 @@ pub async fn fork(call: Call, body: Body) -> Result<Response, E2bError> {
             let changed = call.sandbox(fork).change_timeout(TimeoutChange::Set(ms)).await;
             changed.map_err(|error| call.failed(fork, error))?;
         }
-        shown.push(json!({ "sandbox": view::sandbox(&call.api, &call.caller, &status.record) }));
+        shown.push(json!({ "sandbox": view::sandbox(&call.api, &call.caller, fork, &own) }));
     }
     Ok(view::json(StatusCode::CREATED, &Value::from(shown)))
 }

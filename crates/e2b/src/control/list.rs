@@ -30,6 +30,8 @@ struct Filter {
     after: Option<Position>,
 }
 
+type Listed = (Arc<SandboxRecord>, E2bOptions);
+
 /// The place of a sandbox in a list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Position {
@@ -57,7 +59,7 @@ pub async fn list(call: Call, _: Body) -> Result<Response, E2bError> {
     let call = &call;
     let filter = Filter::read(call.query.as_deref())?;
     let (page, next) = filter.page(call.api.service.engine.records_of(&call.caller.account));
-    let items: Vec<_> = page.iter().map(|record| view::listed(record)).collect();
+    let items: Vec<_> = page.iter().map(|(record, own)| view::listed(record, own)).collect();
     let mut response = view::json(StatusCode::OK, &items);
     if let Some(next) = next.and_then(|next| HeaderValue::try_from(next.cursor()).ok()) {
         response.headers_mut().insert(NEXT, next);
@@ -71,7 +73,7 @@ pub async fn running(call: Call, _: Body) -> Result<Response, E2bError> {
     let filter = Filter::read(call.query.as_deref())?;
     let filter = Filter { states: vec![SandboxState::Running], limit: usize::MAX, after: None, ..filter };
     let (page, _) = filter.page(call.api.service.engine.records_of(&call.caller.account));
-    let items: Vec<_> = page.iter().map(|record| view::listed(record)).collect();
+    let items: Vec<_> = page.iter().map(|(record, own)| view::listed(record, own)).collect();
     Ok(view::json(StatusCode::OK, &items))
 }
 
@@ -119,34 +121,44 @@ impl Filter {
         })
     }
 
+    /// Whether a record matches, apart from its options.
     fn matches(&self, record: &SandboxRecord) -> bool {
-        let is_from = |template: &String| {
-            E2bOptions::of(&record.config).is_some_and(|options| options.template == *template)
-        };
         has_options(&record.config)
             && self.states.contains(&record.state())
-            && self.template.as_ref().is_none_or(is_from)
             && self.started_after.is_none_or(|at| started_at(record).0 >= at)
             && self.metadata.iter().all(|(name, value)| record.config.metadata.get(name) == Some(value))
     }
 
     /// The page, and the position after which the next one begins.
-    fn page(&self, mut records: Vec<Arc<SandboxRecord>>) -> (Vec<Arc<SandboxRecord>>, Option<Position>) {
+    fn page(&self, mut records: Vec<Arc<SandboxRecord>>) -> (Vec<Listed>, Option<Position>) {
         records.retain(|record| self.matches(record));
-        records.sort_by_cached_key(|record| Position::of(record));
+        let mut found: Vec<Listed> = records.into_iter().filter_map(with_options).collect();
+        found.retain(|(_, own)| self.template.as_ref().is_none_or(|template| own.template == *template));
+        found.sort_by_cached_key(|(record, _)| Position::of(record));
         if !self.is_ascending {
-            records.reverse();
+            found.reverse();
         }
         if let Some(after) = &self.after {
-            records.retain(|record| {
+            found.retain(|(record, _)| {
                 let own = Position::of(record);
                 if self.is_ascending { own > *after } else { own < *after }
             });
         }
-        let has_more = records.len() > self.limit;
-        records.truncate(self.limit);
-        let last = records.last().filter(|_| has_more).map(|record| Position::of(record));
-        (records, last)
+        let has_more = found.len() > self.limit;
+        found.truncate(self.limit);
+        let last = found.last().filter(|_| has_more).map(|(record, _)| Position::of(record));
+        (found, last)
+    }
+}
+
+/// One malformed record does not hide the other sandboxes.
+fn with_options(record: Arc<SandboxRecord>) -> Option<Listed> {
+    match E2bOptions::of(&record) {
+        Ok(own) => Some((record, own?)),
+        Err(error) => {
+            tracing::error!(sandbox = %record.id, cause = error.cause_text(), "a list leaves a sandbox out");
+            None
+        }
     }
 }
 

@@ -12,9 +12,9 @@ use store::SnapshotRecord;
 use super::body::NewSnapshot;
 use super::paging::Page;
 use super::{Call, query, route, view};
+use crate::E2bApi;
 use crate::error::E2bError;
 use crate::run_defaults::RunDefaults;
-use crate::{E2bApi, E2bOptions};
 
 fn shown(record: &SnapshotRecord) -> Value {
     json!({ "snapshotID": record.id, "names": record.name.iter().collect::<Vec<_>>() })
@@ -23,15 +23,13 @@ fn shown(record: &SnapshotRecord) -> Value {
 pub async fn take(call: Call, body: Body) -> Result<Response, E2bError> {
     let call = &call;
     let id = &call.sandbox_id()?;
-    let record = call.find(id)?;
+    let (_, own) = call.find_with_options(id)?;
     let NewSnapshot { name, memory } = call.read(body).await?;
     let body = SnapshotBody { name, ..SnapshotBody::default() };
     let request = snapshot_request(body, &ConfigRules::default());
     let mut request = request.map_err(|error| E2bError::invalid(error.to_string()))?;
-    if let Some(options) = E2bOptions::of(&record.config) {
-        // For the sandboxes that are created from the snapshot.
-        RunDefaults::of_sandbox(&options).add_to(&mut request.metadata);
-    }
+    // For the sandboxes that are created from the snapshot.
+    RunDefaults::of_sandbox(&own).add_to(&mut request.metadata);
     let with = |memory| SnapshotRequest { memory, ..request.clone() };
     let is_asked = memory.unwrap_or(true) && call.can_store_processes(id);
     let mut taken = call.sandbox(id).take_snapshot(with(is_asked), None).await;

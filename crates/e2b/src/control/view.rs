@@ -1,7 +1,7 @@
 //! Response bodies of the control plane.
 
 use admission::keyring::Caller;
-use api::{OnTimeout, SandboxState, Timestamp};
+use api::{OnTimeout, SandboxId, SandboxState, Timestamp};
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
@@ -31,19 +31,18 @@ pub fn empty(status: StatusCode) -> Response {
 }
 
 /// The response to a create or a connect.
-pub fn sandbox(api: &E2bApi, caller: &Caller, record: &SandboxRecord) -> Value {
-    let own = E2bOptions::of(&record.config).unwrap_or_default();
-    let traffic = token(caller, !own.public_ports, || api.tokens.traffic(&record.id, &caller.key_id));
+pub fn sandbox(api: &E2bApi, caller: &Caller, id: &SandboxId, own: &E2bOptions) -> Value {
+    let traffic = token(caller, !own.public_ports, || api.tokens.traffic(id, &caller.key_id));
     let mut view = json!({
         "templateID": own.template,
         "alias": own.template,
-        "sandboxID": record.id.compact(),
+        "sandboxID": id.compact(),
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
         "domain": api.settings.domain,
         "trafficAccessToken": traffic,
     });
-    if let Some(access) = token(caller, own.secure, || api.tokens.access(&record.id, &caller.key_id)) {
+    if let Some(access) = token(caller, own.secure, || api.tokens.access(id, &caller.key_id)) {
         view["envdAccessToken"] = access.into();
     }
     view
@@ -55,8 +54,7 @@ fn token(caller: &Caller, is_needed: bool, sign: impl FnOnce() -> String) -> Opt
 }
 
 /// A sandbox in a list.
-pub fn listed(record: &SandboxRecord) -> Value {
-    let own = E2bOptions::of(&record.config).unwrap_or_default();
+pub fn listed(record: &SandboxRecord, own: &E2bOptions) -> Value {
     let resources = record.config.resources;
     json!({
         "templateID": own.template,
@@ -75,9 +73,8 @@ pub fn listed(record: &SandboxRecord) -> Value {
 }
 
 /// One sandbox with all fields.
-pub fn detail(api: &E2bApi, caller: &Caller, record: &SandboxRecord) -> Value {
-    let own = E2bOptions::of(&record.config).unwrap_or_default();
-    let mut view = listed(record);
+pub fn detail(api: &E2bApi, caller: &Caller, record: &SandboxRecord, own: &E2bOptions) -> Value {
+    let mut view = listed(record, own);
     view["domain"] = api.settings.domain.clone().into();
     if let Some(access) = token(caller, own.secure, || api.tokens.access(&record.id, &caller.key_id)) {
         view["envdAccessToken"] = access.into();

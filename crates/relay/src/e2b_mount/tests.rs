@@ -216,6 +216,31 @@ async fn errors_have_the_form_that_clients_parse() {
     }
 }
 
+/// The options are read where they matter, so the sandbox can still be killed.
+#[tokio::test]
+async fn malformed_options_are_an_error_of_the_service() {
+    let fixture = Fixture::new().await;
+    let service = &fixture.harness.service;
+    let good = SandboxId::from_host_name(&fixture.create(json!({})).await).unwrap();
+    let record = service.engine.record(&good).unwrap();
+    let mut config = record.config.clone();
+    config.extensions.insert("e2b".to_owned(), json!({ "secure": "yes" }));
+    let image = service::images::template(&service.images.get(&config.image).unwrap());
+    let created = service.engine.create(&record.account, config, image, None).await.unwrap();
+    let id = created.record.id.compact();
+    let log = CapturedLog::default();
+    let _capture = log.begin();
+    let got = fixture.ask(&format!("GET /sandboxes/{id}"), Value::Null).await;
+    assert_eq!(got.status, 500, "{}", got.body);
+    assert!(log.text().contains("are malformed"), "{}", log.text());
+    for host in [format!("49983-{id}.sandboxes.localhost"), format!("3000-{id}.sandboxes.localhost")] {
+        assert_eq!(fixture.send(&host, "GET /", "", "").await.status, 500, "{host}");
+    }
+    let listed = fixture.ask("GET /v2/sandboxes", Value::Null).await;
+    assert_eq!(listed.body.as_array().unwrap().len(), 1);
+    assert_eq!(fixture.ask(&format!("DELETE /sandboxes/{id}"), Value::Null).await.status, 204);
+}
+
 /// The log line of a refused request has the code of the native API, and the metrics count the reason.
 #[tokio::test]
 async fn refusals_are_counted_and_logged_as_those_of_the_native_api() {
