@@ -7,6 +7,7 @@ use guest_proto::TerminalSize;
 
 use super::reader::OutputReader;
 use crate::detached::execution::{DetachedExecution, WriterCommand};
+use crate::detached::status::ExecutionState;
 use crate::error::{EngineError, ExecutionError};
 use crate::link::{DetachedInput, LinkError};
 use crate::registry::mailbox::Permit;
@@ -105,13 +106,13 @@ impl Input {
     }
 
     fn check_open(&self) -> Result<(), EngineError> {
-        if !self.execution.is_running() {
-            return Err(self.execution.ended_error());
+        // Read once: a command that ends between two reads would seem to have had no stdin.
+        let status = self.execution.status();
+        match status.state {
+            ExecutionState::Running if status.open_stdin => Ok(()),
+            ExecutionState::Running => Err(ExecutionError::NoStdin { id: status.id }.into()),
+            ExecutionState::Exited | ExecutionState::Lost => Err(self.execution.ended_error()),
         }
-        if !self.execution.status().open_stdin {
-            return Err(ExecutionError::NoStdin { id: self.execution.record.id.clone() }.into());
-        }
-        Ok(())
     }
 
     /// The input over the current link. Waits for a link.
