@@ -60,9 +60,7 @@ pub async fn start(watched: WatchedHost, watch: HostWatch) {
         watched,
         marks: Watermarks::of_reserve(watch.disk_reserve_bytes),
         watch,
-        // Until the first sample. If that is between the watermarks, the pressure stays low, so that a restart does
-        // not end it.
-        pressure: Pressure::Low,
+        pressure: Pressure::AT_START,
         occupied: 0,
         dirty: 0,
         begin: Instant::now(),
@@ -144,7 +142,6 @@ impl Watcher {
             Err(error) => return self.sample_failed(&error),
         };
         self.is_failing = false;
-        let is_first = self.last_write_sample.is_none();
         let before = self.pressure;
         let least = sample.disk_free_bytes.saturating_sub(sample.unwritten_bytes);
         let is_close = self.marks.is_below(self.host_trend.predict(self.now_ms(), least));
@@ -158,10 +155,9 @@ impl Watcher {
         let predicted = if is_write_sample_due { self.trend.predict(self.now_ms(), free) } else { free };
         self.pressure = self.marks.next(before, free);
         let is_low = self.pressure == Pressure::Low;
-        let changed = before != self.pressure;
         self.watch.record_sample(free, is_low);
         self.publish(free, sample.memory_available_bytes);
-        if changed != is_first {
+        if before != self.pressure {
             self.report(free);
         }
         let is_freeing =

@@ -35,6 +35,12 @@ pub enum Pressure {
     Low,
 }
 
+impl Pressure {
+    /// Before the first sample. A daemon that starts on a disk between the watermarks admits work: nobody has filled the disk to
+    /// below the reserve that it knows of.
+    pub const AT_START: Self = Self::None;
+}
+
 /// The free disk space or memory of the host is below its reserve, independent of allocated capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
@@ -180,6 +186,13 @@ mod tests {
             seen.push(pressure == Pressure::Low);
         }
         assert_eq!(seen, [false, false, false, true, true, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_start_between_the_marks_admits_work() {
+        let marks = Watermarks::of_reserve(49_232 * MB);
+        assert_eq!(marks.next(Pressure::AT_START, 52_011 * MB), Pressure::None);
+        assert_eq!(marks.next(Pressure::AT_START, 49_231 * MB), Pressure::Low);
     }
 
     #[test]

@@ -243,7 +243,7 @@ fn free_disk(free_mb: u64, reserve_mb: u64, dir: &Path) -> Finding {
     }
     if free_mb < enough_mb {
         let found = format!(
-            "{found}, little more than the reserve of {reserve_mb} MB, below which creates are refused"
+            "{found}, little more than the reserve of {reserve_mb} MB; below that creates are refused until {enough_mb} MB are free"
         );
         return Finding::fair(WHAT, found, remedy);
     }
@@ -386,7 +386,9 @@ mod tests {
         assert_eq!(refused.verdict, Verdict::Bad);
         assert!(refused.found.contains("less than the reserve of 63000 MB"), "{}", refused.found);
         assert_eq!(refused.remedy, "free 35411 MB, or lower capacity.reserve_disk_mb");
-        assert_eq!(of(63_001, 63_000).verdict, Verdict::Fair);
+        let little_more = of(63_001, 63_000);
+        assert_eq!(little_more.verdict, Verdict::Fair);
+        assert!(little_more.found.ends_with("refused until 94500 MB are free"), "{}", little_more.found);
         assert_eq!(of(94_500, 63_000), Finding::good("disk", "94500 MB free for /data"));
         assert_eq!(of(5_000, 2_048).verdict, Verdict::Fair);
         assert_eq!(of(1_000, 2_048).verdict, Verdict::Bad);
