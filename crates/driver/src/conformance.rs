@@ -84,7 +84,9 @@ pub async fn all(host: Host) {
 async fn a_sandbox_goes_through_its_states(host: &Host) {
     let spec = host.spec(1);
     assert_eq!(host.presence(&spec.id).await, Presence::Absent);
+    assert!(!ok(host.driver.has_disk(&spec.id).await));
     ok(host.driver.create(&spec).await);
+    assert!(ok(host.driver.has_disk(&spec.id).await));
     assert_eq!(host.presence(&spec.id).await, Presence::Stopped);
     assert_eq!(ok(host.driver.list().await), std::slice::from_ref(&spec.id));
     ok(host.driver.start(&spec, None).await);

@@ -127,6 +127,7 @@ steps! {
     RemoveDisk => "remove the disk",
     LimitDisk => "limit the rates of the disk",
     FindReadOnlyDisks => "look for disks that have become read-only",
+    FindDisk => "look for the disk",
     CompareDisks => "compare the disks with what is mounted",
     // Its mounts.
     LeaveMountNamespace => "leave the host's mount namespace",

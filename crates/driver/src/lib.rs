@@ -104,6 +104,9 @@ pub trait Disks: Send + Sync + 'static {
     /// directory does. What they write is lost. Called before any sandbox is started.
     async fn with_replaced_disks(&self) -> Result<Vec<SandboxId>, DriverError>;
 
+    /// Whether the sandbox has a disk on the host. One that was removed has none, also if a restored database has the sandbox again.
+    async fn has_disk(&self, id: &SandboxId) -> Result<bool, DriverError>;
+
     /// Sandboxes with processes whose disk has become read-only, because a write of its file system failed. It stays so until the
     /// sandbox is stopped.
     async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError>;

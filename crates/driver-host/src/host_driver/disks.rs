@@ -32,6 +32,10 @@ impl Disks for HostDriver {
         self.blocking(|host| replaced::find(&host.settings, &host.cgroups).at(DriverStep::CompareDisks)).await
     }
 
+    async fn has_disk(&self, id: &SandboxId) -> Result<bool, DriverError> {
+        self.run(id, |host, id| host.paths(id).disk().try_exists().at(DriverStep::FindDisk)).await
+    }
+
     async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
         self.blocking(|_| read_only::find().at(DriverStep::FindReadOnlyDisks)).await
     }

@@ -137,6 +137,10 @@ impl Disks for FakeDriver {
         Ok(self.host.state().sandboxes_where(Sandbox::has_replaced_disk))
     }
 
+    async fn has_disk(&self, id: &SandboxId) -> Result<bool, DriverError> {
+        Ok(self.host.state().sandboxes.contains_key(id))
+    }
+
     async fn with_read_only_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
         self.host.state().with_read_only_disks()
     }

@@ -50,6 +50,11 @@ impl FakeDriver {
         }
     }
 
+    /// Removes the sandbox with its disk, as if it had been terminated after the backup that a database is restored from.
+    pub fn lose_disk(&self, id: &SandboxId) {
+        self.host.state().sandboxes.remove(id);
+    }
+
     /// Makes the disk of the sandbox read-only, as a full disk of the host does.
     pub fn make_disk_read_only(&self, id: &SandboxId) {
         if let Some(sandbox) = self.host.state().sandboxes.get_mut(id) {

@@ -40,6 +40,9 @@ const SUSPECTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The note of a sandbox whose disk is another file than the one that its processes used. Its next event reports it.
 const DISK_REPLACED: &str =
     "its disk was replaced while it had processes, as by a restore of the data directory; they were ended";
+/// The note of a sandbox without a disk. Its start makes an empty one.
+const DISK_MISSING: &str = "its disk is missing, as after a restore of the database alone if the sandbox was terminated since the backup, \
+     or after a power failure; its files are lost, and it starts with an empty disk";
 
 /// What the recovery found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -269,7 +272,11 @@ async fn adopt(
     }
     let repair = reconcile(record.lifecycle.process_state(), found);
     log_failure(&id, repair_host(services, &record, repair.host, isolation).await);
+    let has_no_disk = found == ProcessState::Ended && is_disk_missing(services, &record).await;
     let record = match repair.record {
+        RecordRepair::Nothing | RecordRepair::Lost if has_no_disk => {
+            record_missing_disk(services, record).await?
+        }
         RecordRepair::Nothing => record,
         RecordRepair::Lost => record_end(services, record, PROCESSES_LOST).await?,
         RecordRepair::Hibernated => record_hibernation(services, record).await?,
@@ -397,6 +404,25 @@ async fn end_on_replaced_disk(
     let (at, data) = (services.stamped_store.now(), json!({ "message": DISK_REPLACED }));
     services.stamped_store.append(events::of_sandbox(&before, at, EventKind::SandboxError, data));
     Ok(before)
+}
+
+async fn is_disk_missing(services: &Services, record: &SandboxRecord) -> bool {
+    let has_disk = services.host.driver().has_disk(&record.id).await;
+    has_disk.is_ok_and(|has_disk| !has_disk)
+}
+
+/// Tells the owner, once, and the operator that a sandbox without processes has no disk. One whose processes are recorded as stored
+/// keeps its record: its resume fails.
+async fn record_missing_disk(
+    services: &Services,
+    before: SandboxRecord,
+) -> Result<SandboxRecord, EngineError> {
+    tracing::warn!(id = %before.id, account = %before.account, "the disk of a sandbox is missing; its files are lost");
+    let is_told = before.lifecycle.note() == Some(DISK_MISSING);
+    if is_told || before.lifecycle.process_state() == ProcessState::Stored {
+        return Ok(before);
+    }
+    record_end(services, before, DISK_MISSING).await
 }
 
 /// Records that the sandbox has no processes, and why.

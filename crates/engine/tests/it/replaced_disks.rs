@@ -46,6 +46,33 @@ fn processes_on_a_replaced_disk_are_ended() {
     two_daemons((settings(), three_sandboxes), (settings(), second));
 }
 
+/// The database is restored to a time at which a sandbox existed that was removed since.
+#[test]
+fn a_sandbox_without_a_disk_says_so() {
+    let first = async |harness: &Harness| {
+        let ids = [harness.create().await, harness.create().await];
+        harness.engine.sandbox("test", &ids[1]).pause_with(Processes::Ended).await.unwrap();
+        for id in &ids {
+            harness.driver.lose_disk(id);
+        }
+        ids
+    };
+    let second = async |harness: &Harness, ids: [SandboxId; 2]| {
+        settle().await;
+        assert_eq!((harness.recovered.running, harness.recovered.stopped), (0, 2));
+        for id in &ids {
+            assert_eq!(harness.state(id).await, Some(SandboxState::Paused));
+            let message = last_error(harness, id).await;
+            assert!(message.contains("its disk is missing") && !message.contains("unchanged"), "{message}");
+            harness.output(id, "echo new > file").await;
+            let resumed = harness.life(id).await.pop().unwrap();
+            assert!(resumed.data["note"].as_str().unwrap().contains("starts with an empty disk"));
+        }
+        harness.assert_clean().await;
+    };
+    two_daemons((settings(), first), (settings(), second));
+}
+
 /// The restored record is of a time when the sandbox was hibernated, and its processes were continued since.
 #[test]
 fn a_restored_hibernated_sandbox_stays_hibernated() {
