@@ -14,6 +14,9 @@ use prometheus_client::registry::Registry;
 
 pub use ports::{OpenPort, PortMetrics};
 
+/// Why a gate refuses requests. Each has a series from the start, because alerts do not see the first increase of a new one.
+const REFUSAL_REASONS: [&str; 4] = ["unauthorized", "forbidden", "rate_limited", "quota_exceeded"];
+
 /// From a read from memory to a create that waits for its image.
 const SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0];
@@ -42,6 +45,8 @@ pub struct RequestMetrics {
     requests: Family<StatusLabels, Counter>,
     seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
     refusals: Family<ReasonLabel, Counter>,
+    /// Without labels, so that alerts see the first one.
+    internal_errors: Counter,
     /// Traffic through exposed ports, which is not part of the API.
     pub ports: PortMetrics,
 }
@@ -49,10 +54,15 @@ pub struct RequestMetrics {
 impl RequestMetrics {
     /// Without a request yet.
     pub fn new() -> Self {
+        let refusals: Family<ReasonLabel, Counter> = Family::default();
+        for reason in REFUSAL_REASONS {
+            drop(refusals.get_or_create(&ReasonLabel { reason }));
+        }
         Self {
             requests: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
-            refusals: Family::default(),
+            refusals,
+            internal_errors: Counter::default(),
             ports: PortMetrics::default(),
         }
     }
@@ -66,6 +76,11 @@ impl RequestMetrics {
     /// Counts a request that was refused before it reached the engine.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// Counts a response that needs the attention of the operator.
+    pub fn internal_error(&self) {
+        self.internal_errors.inc();
     }
 
     /// Requests that were refused for this reason, for tests.
@@ -87,6 +102,11 @@ impl RequestMetrics {
             "Requests refused before they reached the engine, by reason",
             self.refusals.clone(),
         );
+        registry.register(
+            "http_internal_errors",
+            "Responses with a status of 5xx other than 503 that the service has caused",
+            self.internal_errors.clone(),
+        );
         self.ports.register(registry);
     }
 }
@@ -100,6 +120,22 @@ impl Default for RequestMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_of_alerts_begin_with_zero() {
+        let metrics = RequestMetrics::new();
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "http_internal_errors_total 0",
+            "http_refusals_total{reason=\"quota_exceeded\"} 0",
+            "http_refusals_total{reason=\"rate_limited\"} 0",
+        ] {
+            assert!(text.lines().any(|given| given == line), "no {line} in:\n{text}");
+        }
+    }
 
     #[test]
     fn requests_are_counted_by_route_method_and_status() {

@@ -141,6 +141,7 @@ impl Drop for Record {
         // Exhausted capacity is an expected response; other 5xx need the operator's attention.
         if self.status >= 500 && !self.is_expected && self.status != StatusCode::SERVICE_UNAVAILABLE.as_u16()
         {
+            self.gate.metrics.internal_error();
             line!(error, self, took);
         } else if self.status < 400 && matches!(self.method, "GET" | "HEAD") {
             // Successful reads are frequent and of little interest.
