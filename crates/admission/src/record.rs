@@ -10,9 +10,11 @@ use std::time::Instant;
 use api::{ErrorCode, SandboxId};
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
+use axum::response::Response;
 use listen::PeerAddr;
 
 use crate::Gate;
+use crate::error::ApiError;
 use crate::keyring::{Caller, EndedKey};
 use crate::request_id::RequestId;
 
@@ -22,12 +24,38 @@ const CLIENT_WENT_AWAY: u16 = 499;
 const NO_ROUTE: &str = "none";
 const OTHER_METHOD: &str = "OTHER";
 
-/// An error as the log shows it: the code that the client got, and the cause.
-#[derive(Debug, Clone)]
+/// An error as the log shows it: the code that the client got, the cause, and what refused the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorSummary {
     pub code: ErrorCode,
     pub cause: Option<String>,
+    /// What refuses the request for now: the configuration key of a limit, what a fixed limit counts, or a condition of the service.
+    pub limit: Option<String>,
+    pub limit_value: Option<u64>,
 }
+
+impl ErrorSummary {
+    /// An error of which only the code is known.
+    pub const fn of_code(code: ErrorCode) -> Self {
+        Self { code, cause: None, limit: None, limit_value: None }
+    }
+
+    pub fn of(error: &ApiError) -> Self {
+        let text = |name: &str| error.details.get(name)?.as_str().map(str::to_owned);
+        Self {
+            code: error.code,
+            cause: error.cause_text(),
+            limit: error
+                .retry_after_s
+                .and_then(|_| text("key").or_else(|| text("limit")).or_else(|| text("condition"))),
+            limit_value: error.details.get("value").and_then(serde_json::Value::as_u64),
+        }
+    }
+}
+
+/// The sandboxes that a request has created: an extension of its response, for the log.
+#[derive(Debug, Clone)]
+pub struct CreatedSandboxes(pub Vec<SandboxId>);
 
 /// A request in progress.
 pub struct Record {
@@ -38,6 +66,8 @@ pub struct Record {
     id: RequestId,
     client: Option<IpAddr>,
     sandbox: Option<SandboxId>,
+    /// The forks of that sandbox.
+    forks: Option<String>,
     pub caller: Option<Caller>,
     /// The account of a request with a token in place of a key.
     pub account: Option<Arc<str>>,
@@ -81,6 +111,7 @@ impl Record {
             id: id.clone(),
             client: None,
             sandbox: None,
+            forks: None,
             caller: None,
             account: None,
             ended_key: None,
@@ -93,6 +124,20 @@ impl Record {
     /// Like [`Record::answered`], for a response whose status anybody can cause, such as 502 for a sandbox that does not exist.
     pub fn answered_as_expected(mut self, status: StatusCode, error: Option<ErrorSummary>) {
         (self.status, self.is_expected, self.error) = (status.as_u16(), true, error);
+    }
+
+    /// Notes the sandboxes that the request has created.
+    pub fn note_created(&mut self, response: &Response) {
+        match response.extensions().get::<CreatedSandboxes>() {
+            Some(CreatedSandboxes(created)) if self.sandbox.is_none() => {
+                self.sandbox = created.first().cloned();
+            }
+            Some(CreatedSandboxes(created)) => {
+                let ids: Vec<&str> = created.iter().map(SandboxId::as_str).collect();
+                self.forks = Some(ids.join(" "));
+            }
+            None => {}
+        }
     }
 
     fn account(&self) -> Option<&str> {
@@ -124,11 +169,14 @@ macro_rules! line {
             request_id = &*$record.id.0,
             account = $record.account(),
             sandbox = $record.sandbox.as_ref().map(tracing::field::display),
+            forks = $record.forks.as_deref(),
             key_id = $record.key_id(),
             reason = $record.ended_key.as_ref().map(|key| key.end.name()),
             client = $record.client.map(tracing::field::display),
             code = $record.error.as_ref().map(|error| error.code.as_str()),
             cause = $record.error.as_ref().and_then(|error| error.cause.as_deref()),
+            limit = $record.error.as_ref().and_then(|error| error.limit.as_deref()),
+            limit_value = $record.error.as_ref().and_then(|error| error.limit_value),
             "request"
         )
     };

@@ -69,7 +69,7 @@ impl E2bError {
 /// An error of the native API in the form of this one.
 impl From<ApiError> for E2bError {
     fn from(error: ApiError) -> Self {
-        let native = ErrorSummary { code: error.code, cause: error.cause_text() };
+        let native = ErrorSummary::of(&error);
         let shown = Self {
             is_temporary: error.is_temporary(),
             native: Some(Arc::new(native)),
@@ -116,7 +116,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_response_has_the_body_that_clients_parse_and_the_native_code_for_the_log() {
-        let native = ErrorSummary { code: api::ErrorCode::ALL[0], cause: Some("why".to_owned()) };
+        let native =
+            ErrorSummary { cause: Some("why".to_owned()), ..ErrorSummary::of_code(api::ErrorCode::ALL[0]) };
         let error = E2bError {
             native: Some(Arc::new(native)),
             ..E2bError::new(StatusCode::SERVICE_UNAVAILABLE, "later \"soon\"")

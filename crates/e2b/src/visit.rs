@@ -69,15 +69,16 @@ impl Visit {
 
     /// Completes the response. A 5xx is unexpected if the service itself failed: others, such as 502 for a sandbox that does not exist or
     /// for the start command of a template that fails, can be caused by anybody.
-    pub fn end(self, mut response: Response) -> Response {
+    pub fn end(mut self, mut response: Response) -> Response {
         response.headers_mut().insert(request_id::HEADER, self.id.header_value());
         if self.is_head {
             *response.body_mut() = Body::empty();
         }
+        self.record.note_created(&response);
         let native = response.extensions().get::<Arc<ErrorSummary>>().map(|summary| (**summary).clone());
         let own = self.part.code_of(response.status()).filter(|_| native.is_none());
         self.count_refusal(own);
-        let summary = native.or(own.map(|code| ErrorSummary { code, cause: None }));
+        let summary = native.or(own.map(ErrorSummary::of_code));
         if summary.as_ref().is_some_and(|summary| is_fault(response.status(), summary.code)) {
             self.record.answered(response.status(), summary);
         } else {

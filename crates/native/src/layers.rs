@@ -95,6 +95,7 @@ impl Guarded {
         if let Some(origin) = origin {
             origins::allow(&mut response, origin);
         }
+        record.note_created(&response);
         record.answered(response.status(), summary);
         response
     }

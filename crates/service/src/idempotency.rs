@@ -25,8 +25,9 @@ use std::time::Duration;
 use admission::error::{ApiError, InvalidJson, RefusalCode};
 use admission::keyring::Caller;
 use admission::output_memory::OutputMemory;
+use admission::record::CreatedSandboxes;
 use admission::wall_clock::now;
-use api::{ErrorCode, ErrorObject};
+use api::{ErrorCode, ErrorObject, SandboxId};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base::IgnorePoison;
@@ -72,6 +73,8 @@ pub struct ReplayableResponse {
     content: Content,
     /// The path of what was created. The record does not have it.
     location: Option<HeaderValue>,
+    /// The sandboxes that were created, for the log. The record does not have them.
+    sandboxes: Vec<SandboxId>,
     record_state: RecordState,
 }
 
@@ -84,13 +87,19 @@ enum RecordState {
 
 impl ReplayableResponse {
     pub fn new(status: StatusCode, content: impl Into<Content>) -> Self {
-        Self { status, content: content.into(), location: None, record_state: RecordState::Pending }
+        Self {
+            status,
+            content: content.into(),
+            location: None,
+            sandboxes: Vec::new(),
+            record_state: RecordState::Pending,
+        }
     }
 
     /// A response that the work has recorded, by [`RecordHeader::into_pending`] or [`RecordHeader::into_record`].
     pub fn committed(status: StatusCode, content: Bytes) -> Self {
         let (content, record_state) = (Content::Json(content), RecordState::Recorded);
-        Self { status, content, location: None, record_state }
+        Self { status, content, location: None, sandboxes: Vec::new(), record_state }
     }
 
     /// The same response with the path of what was created.
@@ -98,6 +107,12 @@ impl ReplayableResponse {
     pub fn at(self, path: &str) -> Self {
         // Ids and the names of paths are characters that a header value may have.
         Self { location: HeaderValue::from_str(path).ok(), ..self }
+    }
+
+    /// The same response with the sandboxes that were created.
+    #[must_use]
+    pub fn of_sandboxes(self, sandboxes: impl IntoIterator<Item = SandboxId>) -> Self {
+        Self { sandboxes: sandboxes.into_iter().collect(), ..self }
     }
 }
 
@@ -301,6 +316,9 @@ fn json(replayable: &ReplayableResponse) -> Response {
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     if let Some(location) = &replayable.location {
         response.headers_mut().insert(header::LOCATION, location.clone());
+    }
+    if !replayable.sandboxes.is_empty() {
+        response.extensions_mut().insert(CreatedSandboxes(replayable.sandboxes.clone()));
     }
     replayable.content.clone().into_response(response)
 }

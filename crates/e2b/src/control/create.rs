@@ -60,13 +60,13 @@ async fn image(api: &E2bApi, account: &str, name: &str) -> Result<Template, E2bE
     })
 }
 
-/// Creates a sandbox, and returns its view.
+/// Creates a sandbox, and returns its id and view.
 async fn create_sandbox(
     api: Arc<E2bApi>,
     caller: Caller,
     (config, options, origin): (SandboxConfig, E2bOptions, Origin),
     header: Option<RecordHeader>,
-) -> Result<Vec<u8>, E2bError> {
+) -> Result<(SandboxId, Vec<u8>), E2bError> {
     let image = match &origin {
         Origin::Built(built) => api.service.builder.image(built).map_err(E2bError::of_builder)?,
         Origin::Snapshot(snapshot) => {
@@ -91,7 +91,9 @@ async fn create_sandbox(
     if let Some(built) = starts {
         run_start(&api, &built, &status.record.id).await?;
     }
-    Ok(view::sandbox(&api, &caller, &status.record.id, &options).to_string().into_bytes())
+    let id = status.record.id.clone();
+    let shown = view::sandbox(&api, &caller, &id, &options).to_string().into_bytes();
+    Ok((id, shown))
 }
 
 /// Runs the start command of a template, unless the sandbox has its processes. A sandbox whose command fails is not what was asked for.

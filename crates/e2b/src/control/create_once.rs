@@ -2,7 +2,7 @@
 
 use admission::error::ApiError;
 use admission::keyring::Caller;
-use api::ErrorCode;
+use api::{ErrorCode, SandboxId};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
@@ -21,12 +21,12 @@ pub async fn run<W>(
     creation: impl FnOnce(Option<RecordHeader>) -> W + Send + 'static,
 ) -> Result<Response, E2bError>
 where
-    W: Future<Output = Result<Vec<u8>, E2bError>> + Send + 'static,
+    W: Future<Output = Result<(SandboxId, Vec<u8>), E2bError>> + Send + 'static,
 {
     let key = idempotency::key_of(headers)?;
     let work = async move |header| {
-        let content = creation(header).await.map_err(native)?;
-        Ok(ReplayableResponse::committed(StatusCode::CREATED, content.into()))
+        let (id, content) = creation(header).await.map_err(native)?;
+        Ok(ReplayableResponse::committed(StatusCode::CREATED, content.into()).of_sandboxes([id]))
     };
     let response = api.service.idempotency.run(caller, endpoint, key, body, work).await?;
     // A repeated error is the native one.
@@ -36,16 +36,26 @@ where
     }
 }
 
-/// The error as the service records it. Only its status and its text are shown again; the log has the cause.
+/// The error as the service records it. Only its status and its text are shown again; the log has the cause and the limit.
 fn native(error: E2bError) -> ApiError {
     let code =
         if error.status.is_server_error() { ErrorCode::InternalError } else { ErrorCode::InvalidRequest };
     let shown = ApiError::new(code, error.message).with_status(error.status);
     let shown = if error.is_temporary { shown.temporary() } else { shown };
-    let shown = match error.native.and_then(|native| native.cause.clone()) {
+    let native = error.native.as_deref();
+    let shown = match native.and_then(|native| native.cause.clone()) {
         Some(cause) => shown.with_cause(cause),
         None => shown,
     };
+    let shown = match native.and_then(|native| native.limit.clone()) {
+        Some(limit) => shown.with_detail("limit", limit),
+        None => shown,
+    };
+    let mut shown = match native.and_then(|native| native.limit_value) {
+        Some(value) => shown.with_detail("value", value),
+        None => shown,
+    };
+    shown.code = native.map_or(code, |native| native.code);
     match error.retry_after_s {
         Some(seconds) => shown.retry_after(seconds),
         None => shown,
@@ -54,6 +64,9 @@ fn native(error: E2bError) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use admission::error::RefusalCode;
+    use rules::ReachedLimit;
+
     use super::*;
 
     #[test]
@@ -63,6 +76,14 @@ mod tests {
         assert_eq!((again.status.as_u16(), &again.message), (500, &failed.message));
         assert_eq!(again.native.unwrap().cause.as_deref(), Some("the disk is on fire"));
         assert!(!again.message.contains("fire"));
+        let limit = ReachedLimit::set_by_operator(3, "sandboxes", "quotas.sandboxes");
+        let full = ApiError::refused(RefusalCode::QuotaExceeded, "full", limit, 9);
+        let logged = E2bError::from(native(full.into())).native.unwrap();
+        assert_eq!(
+            (logged.code, logged.limit.as_deref()),
+            (ErrorCode::QuotaExceeded, Some("quotas.sandboxes"))
+        );
+        assert_eq!(logged.limit_value, Some(3));
         let refused = native(E2bError::new(StatusCode::SERVICE_UNAVAILABLE, "full").retry_after(7));
         assert_eq!(
             (refused.status().as_u16(), refused.retry_after_s, refused.cause_text()),

@@ -1,5 +1,6 @@
 //! Forks of a sandbox.
 
+use admission::record::CreatedSandboxes;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -38,14 +39,17 @@ pub async fn fork(call: Call, body: Body) -> Result<Response, E2bError> {
     if matches!(forked, Err(EngineError::Hibernation(HibernationError::NotStorable { .. }))) {
         forked = call.sandbox(id).fork(ForkRequest { memory: false, ..request }, None).await;
     }
-    let mut shown = Vec::new();
+    let (mut shown, mut ids) = (Vec::new(), Vec::new());
     for status in forked.map_err(|error| call.failed(id, error))? {
         let fork = &status.record.id;
         if let Some(ms) = timeout_ms {
             let changed = call.sandbox(fork).change_timeout(TimeoutChange::Set(ms)).await;
             changed.map_err(|error| call.failed(fork, error))?;
         }
+        ids.push(fork.clone());
         shown.push(json!({ "sandbox": view::sandbox(&call.api, &call.caller, fork, &own) }));
     }
-    Ok(view::json(StatusCode::CREATED, &Value::from(shown)))
+    let mut response = view::json(StatusCode::CREATED, &Value::from(shown));
+    response.extensions_mut().insert(CreatedSandboxes(ids));
+    Ok(response)
 }

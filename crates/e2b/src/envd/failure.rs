@@ -13,6 +13,7 @@ use engine::{
     ProcessError, ProcessRefusal, SandboxError,
 };
 use serde_json::{Value, json};
+use service::error::{OperationKind, of_engine};
 
 use super::connect::{CallKind, Code, RpcError, end_of_stream};
 
@@ -91,6 +92,11 @@ impl Failure {
         };
         match error {
             EngineError::File(error) => Self::of_file(error),
+            error if matches!(code, Code::ResourceExhausted | Code::Unavailable) => {
+                let shown = RpcError::new(code, error.to_string());
+                let native = ErrorSummary::of(&of_engine(error, None, OperationKind::Other));
+                Self::Rpc(RpcError { native: Some(Arc::new(native)), ..shown })
+            }
             error => Self::new(code, error.to_string()),
         }
     }
@@ -137,15 +143,19 @@ impl Failure {
         }
     }
 
-    /// The response in the form that the client understands, marked for the log if the service itself failed.
+    /// The response in the form that the client understands, marked for the log if the service itself failed or a limit refuses.
     pub fn response(&self, form: Form, sandbox_id: &str) -> Response {
         let mut response = match form {
             Form::Rpc(kind) => self.rpc_response(kind, sandbox_id),
             Form::Http => self.http_response(sandbox_id),
         };
-        if *self == Self::Unexpected {
-            let summary = ErrorSummary { code: ErrorCode::InternalError, cause: None };
-            response.extensions_mut().insert(Arc::new(summary));
+        let summary = match self {
+            Self::Unexpected => Some(Arc::new(ErrorSummary::of_code(ErrorCode::InternalError))),
+            Self::Rpc(error) => error.native.clone(),
+            Self::NoSpace(_) | Self::NotRunning => None,
+        };
+        if let Some(summary) = summary {
+            response.extensions_mut().insert(summary);
         }
         response
     }
@@ -230,6 +240,9 @@ mod tests {
         let stopping =
             Failure::of(EngineError::Daemon(DaemonError::Stopping)).rpc_response(CallKind::Unary, "sb");
         assert_eq!((stopping.status().as_u16(), wait(&stopping)), (503, Some("1")));
+        let stopping = Failure::of(EngineError::Daemon(DaemonError::Stopping));
+        let logged = stopping.response(Form::Http, "sb").extensions().get::<Arc<ErrorSummary>>().cloned();
+        assert_eq!(logged.unwrap().limit.as_deref(), Some("stopping"));
         let other = Failure::new(Code::NotFound, "no such file").rpc_response(CallKind::Unary, "sb");
         assert_eq!(wait(&other), None);
     }

@@ -48,7 +48,7 @@ pub fn behead(response: &mut Response) {
 
 fn write_error(response: &mut Response, id: &RequestId) -> ErrorSummary {
     if let Some(OwnBody(code)) = response.extensions().get::<OwnBody>() {
-        return ErrorSummary { code: *code, cause: None };
+        return ErrorSummary::of_code(*code);
     }
     let error = response.extensions_mut().remove::<ApiError>();
     let error = error.unwrap_or_else(|| by_status(response.status())).checked();
@@ -65,7 +65,7 @@ fn write_error(response: &mut Response, id: &RequestId) -> ErrorSummary {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     *response.body_mut() = Body::from(error.body(&id.0));
-    ErrorSummary { code: error.code, cause: error.cause_text() }
+    ErrorSummary::of(&error)
 }
 
 /// The error for a response without an [`ApiError`].

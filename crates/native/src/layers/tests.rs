@@ -418,8 +418,17 @@ async fn a_rate_limited_response_has_retry_after() {
         assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, "2"));
         assert_eq!(answer.header("x-ratelimit-remaining"), remaining);
     }
+    let log = CapturedLog::default();
+    let logging = log.begin();
     let refused = fixture.post("/v1/sandboxes", 1).await;
+    drop(logging);
     assert_eq!(refused.summary(), summary(429, "RATE_LIMITED"));
+    let line = log.requests().pop().unwrap();
+    assert_eq!(
+        (&line["fields"]["limit"], &line["fields"]["limit_value"]),
+        (&"limits.create_per_minute".into(), &2.into()),
+        "{line}"
+    );
     let wait: u64 = refused.header("retry-after").parse().unwrap();
     assert!((59..=60).contains(&wait), "{wait}");
     assert_eq!((refused.header("x-ratelimit-limit"), refused.header("x-ratelimit-remaining")), ("2", "0"));

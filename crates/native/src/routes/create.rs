@@ -8,6 +8,7 @@ use std::sync::Arc;
 use admission::endpoint::{CREATE, Content, Json, JsonBody, Parameter, Received, Tag, serialize};
 use admission::error::ApiError;
 use admission::keyring::Caller;
+use admission::record::CreatedSandboxes;
 use api::{CreateBody, ErrorCode, SandboxId, SandboxView, SnapshotId};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -151,14 +152,14 @@ async fn create_sandbox(
         templates::run_start(service, &built, &status.record.id).await?;
     }
     let response = to_response(StatusCode::CREATED, serialize(&view::sandbox(&status.record))?);
-    Ok(response.at(&location_of(&status.record.id)))
+    Ok(response.at(&location_of(&status.record.id)).of_sandboxes([status.record.id.clone()]))
 }
 
 fn location_of(id: &SandboxId) -> String {
     format!("/v1/sandboxes/{id}")
 }
 
-/// Sets `Location` of a response that an earlier request has recorded: the record has only its body.
+/// Sets `Location`, and the sandbox for the log, of a response that an earlier request has recorded: the record has only its body.
 async fn with_location(response: Response) -> Result<Response, ApiError> {
     if response.status() != StatusCode::CREATED || response.headers().contains_key(header::LOCATION) {
         return Ok(response);
@@ -168,6 +169,7 @@ async fn with_location(response: Response) -> Result<Response, ApiError> {
     let created: CreatedSandbox = serde_json::from_slice(&content).map_err(ApiError::internal)?;
     let location = HeaderValue::try_from(location_of(&created.id)).map_err(ApiError::internal)?;
     parts.headers.insert(header::LOCATION, location);
+    parts.extensions.insert(CreatedSandboxes(vec![created.id]));
     Ok(Response::from_parts(parts, content.into()))
 }
 

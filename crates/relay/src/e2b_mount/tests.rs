@@ -279,6 +279,9 @@ async fn only_a_failure_of_the_service_is_an_error_in_the_log() {
     let fixture = Fixture::new().await;
     let log = CapturedLog::default();
     let _capture = log.begin();
+    let id = fixture.create(json!({})).await;
+    let line = log.requests().pop().unwrap();
+    assert_eq!(line["fields"]["sandbox"].as_str().map(|id| id.replace('_', "")), Some(id), "{line}");
     fixture.harness.driver.fail_next(DriverOp::Start, Fault::Before);
     let failed = fixture.ask("POST /sandboxes", json!({ "templateID": "ubuntu:24.04" })).await;
     assert_eq!(failed.status, 500, "{}", failed.body);

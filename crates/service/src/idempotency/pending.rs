@@ -122,6 +122,7 @@ async fn earlier(
                 status,
                 content,
                 location: None,
+                sandboxes: Vec::new(),
                 record_state: RecordState::Recorded,
             }))
         }

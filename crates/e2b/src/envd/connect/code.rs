@@ -1,6 +1,9 @@
 //! The error codes of the protocol, with their names and HTTP statuses.
 
+use std::sync::Arc;
+
 use admission::error::ApiError;
+use admission::record::ErrorSummary;
 use axum::http::StatusCode;
 
 /// An error code of the Connect protocol.
@@ -65,16 +68,20 @@ pub struct RpcError {
     pub message: String,
     /// When the same call can succeed, if the service knows. A refusal without it asks to wait for a second.
     pub retry_after_s: Option<u64>,
+    /// The error that this one is made of, for the log.
+    pub native: Option<Arc<ErrorSummary>>,
 }
 
 impl RpcError {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after_s: None }
+        Self { code, message: message.into(), retry_after_s: None, native: None }
     }
 
     /// The call reached a limit of the service.
     pub fn refused(error: ApiError) -> Self {
-        Self { retry_after_s: error.retry_after_s, ..Self::new(Code::ResourceExhausted, error.message) }
+        let native = Some(Arc::new(ErrorSummary::of(&error)));
+        let retry_after_s = error.retry_after_s;
+        Self { retry_after_s, native, ..Self::new(Code::ResourceExhausted, error.message) }
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {
@@ -124,6 +131,7 @@ mod tests {
         let refused = RpcError::refused(limit);
         assert_eq!((refused.code, refused.retry_after_s), (Code::ResourceExhausted, Some(41)));
         assert!(refused.message.contains("10 a minute"), "{}", refused.message);
+        assert_eq!(refused.native.unwrap().limit.as_deref(), Some("host_resources"));
         assert_eq!(RpcError::invalid("x").retry_after_s, None);
     }
 }

@@ -71,7 +71,8 @@ async fn carry_out(
     let forked = sandbox.handle().fork(request, pending).await;
     let statuses = forked.map_err(|error| sandbox.fault(error))?;
     let list = listed(statuses.iter().map(|status| &*status.record));
-    Ok(to_response(StatusCode::CREATED, serialize(&list)?))
+    let ids = statuses.iter().map(|status| status.record.id.clone());
+    Ok(to_response(StatusCode::CREATED, serialize(&list)?).of_sandboxes(ids))
 }
 
 fn listed<'a>(records: impl Iterator<Item = &'a SandboxRecord>) -> ForkList {

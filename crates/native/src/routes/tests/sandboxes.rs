@@ -1,5 +1,6 @@
 //! Create, list, get, pause, resume, terminate.
 
+use admission::captured_log::CapturedLog;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use driver::fake::{DriverOp, Fault};
@@ -16,6 +17,30 @@ fn keys(value: &Value) -> Vec<&str> {
 
 fn path(id: &str) -> String {
     format!("/v1/sandboxes/{id}")
+}
+
+#[tokio::test]
+async fn the_log_names_the_sandboxes_that_a_request_creates() {
+    let fixture = Fixture::new().await;
+    let log = CapturedLog::default();
+    let _logging = log.begin();
+    let created = fixture.post(ALL, json!({"image": IMAGE})).await;
+    let id = created.json["id"].as_str().unwrap();
+    assert_eq!(log.requests().pop().unwrap()["fields"]["sandbox"], id);
+    let with_key = || {
+        let mut request = json_request(ALL, json!({"image": IMAGE}).to_string());
+        request.headers_mut().insert("idempotency-key", "once".parse().unwrap());
+        request
+    };
+    for _ in 0..2 {
+        let created = fixture.ask(with_key()).await;
+        assert_eq!(log.requests().pop().unwrap()["fields"]["sandbox"], created.json["id"]);
+    }
+    let forked = fixture.post(&format!("{}/fork", path(id)), json!({"count": 2})).await;
+    let ids: Vec<_> =
+        forked.json["data"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap()).collect();
+    let line = log.requests().pop().unwrap();
+    assert_eq!((&line["fields"]["sandbox"], &line["fields"]["forks"]), (&json!(id), &json!(ids.join(" "))));
 }
 
 #[tokio::test]
