@@ -132,22 +132,27 @@ fn detail<'a>(error: &'a Error, name: &str) -> Option<&'a str> {
 
 /// The limit, or the condition of the service, or else the message.
 fn subject(error: &Error) -> String {
-    let subject = detail(error, "limit").or_else(|| detail(error, "condition"));
-    subject.unwrap_or_else(|| error.message()).to_owned()
+    limit_text(error)
+        .unwrap_or_else(|| detail(error, "condition").unwrap_or_else(|| error.message()).to_owned())
+}
+
+/// The limit with its value. What the host lacks is a least value.
+fn limit_text(error: &Error) -> Option<String> {
+    let value = error.details().get("value").and_then(|value| value.as_u64())?;
+    let limit = detail(error, "limit")?;
+    let is_least = detail(error, "key").is_some_and(|key| key.starts_with("capacity.reserve_"));
+    Some(format!("{}{value} {limit}", if is_least { "at least " } else { "" }))
 }
 
 fn text(error: &Error, pause: Duration) -> String {
     let seconds = error.retry_after().unwrap_or(pause).as_secs();
-    let value = error.details().get("value").and_then(|value| value.as_u64());
-    match (value, detail(error, "limit"), detail(error, "key")) {
-        (Some(value), Some(limit), Some(key)) => {
+    match (limit_text(error), detail(error, "key")) {
+        (Some(limit), Some(key)) => {
             let lifted = if is_rate(key) { NO_RATE_LIMITS } else { "" };
-            format!("{value} {limit}: waiting {seconds} s; the operator sets {key}{lifted}")
+            format!("{limit}: waiting {seconds} s; the operator sets {key}{lifted}")
         }
-        (Some(value), Some(limit), None) => {
-            format!("{value} {limit}: waiting {seconds} s; the limit is fixed")
-        }
-        _ => format!("waiting: {}", error.message()),
+        (Some(limit), None) => format!("{limit}: waiting {seconds} s; the limit is fixed"),
+        (None, _) => format!("waiting: {}", error.message()),
     }
 }
 
@@ -157,16 +162,15 @@ fn is_rate(key: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    /// The error of a service that refuses a request with these details.
-    fn refusal(details: &str) -> Error {
+    /// The error of a service that refuses a request with this code and these details.
+    pub fn refused(code: &str, details: &str) -> Error {
         use std::io::{Read, Write};
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let body =
-            format!(r#"{{"error":{{"code":"RATE_LIMITED","message":"too many","details":{details}}}}}"#);
+        let body = format!(r#"{{"error":{{"code":"{code}","message":"too many","details":{details}}}}}"#);
         let serving = std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
             let _ = socket.read(&mut [0; 4096]).unwrap();
@@ -178,6 +182,10 @@ mod tests {
         let error = runtime.block_on(client.health()).unwrap_err();
         serving.join().unwrap();
         error
+    }
+
+    fn refusal(details: &str) -> Error {
+        refused("RATE_LIMITED", details)
     }
 
     #[test]
@@ -193,7 +201,15 @@ mod tests {
             let error = refusal(&format!(r#"{{"limit":"x","value":3,"key":"{key}"}}"#));
             assert_eq!(text(&error, pause), format!("3 x: waiting 41 s; the operator sets {key}"));
         }
-        assert_eq!(subject(&error), "creates per minute");
+        assert_eq!(subject(&error), "10 creates per minute");
+        let disk =
+            r#"{"limit":"MB of free disk for new work","value":73848,"key":"capacity.reserve_disk_mb"}"#;
+        let (error, wanted) = (refusal(disk), "at least 73848 MB of free disk for new work");
+        assert_eq!(subject(&error), wanted);
+        assert_eq!(
+            text(&error, pause),
+            format!("{wanted}: waiting 41 s; the operator sets capacity.reserve_disk_mb")
+        );
         let error = refusal(r#"{"limit":"file operations at a time","value":16}"#);
         assert_eq!(text(&error, pause), "16 file operations at a time: waiting 41 s; the limit is fixed");
         let error = refusal(r#"{"condition":"stopping"}"#);

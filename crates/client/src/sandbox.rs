@@ -245,7 +245,7 @@ impl Sandbox {
         Ok(paused)
     }
 
-    /// Resumes the sandbox. Commands resume it automatically.
+    /// Resumes the sandbox. Commands resume it automatically. Fails at once while the disk of the host is almost full.
     ///
     /// ```
     /// # sandboxd::testing::with_sandbox(async |sandbox| {
@@ -318,7 +318,8 @@ impl Sandbox {
 
     async fn order<T: DeserializeOwned>(&self, verb: &str, body: &impl Serialize) -> Result<T> {
         let path = self.path(&format!("/{verb}"));
-        self.report(ApiCall::new(Method::POST, path, Safety::AfterAnswer).json(body)?).await
+        let call = ApiCall::new(Method::POST, path, Safety::AfterAnswer).json(body)?;
+        self.report(call.unless_disk_is_full()).await
     }
 
     /// Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox

@@ -36,6 +36,8 @@ use crate::{Code, Error, Result};
 const KEEP_IDLE: Duration = Duration::from_secs(60);
 /// Two output streams of 16 MiB with every byte escaped, plus a margin.
 const LONGEST_ANSWER: usize = 256 << 20;
+/// The limit of a host whose disk is almost full.
+const FULL_DISK: &str = "capacity.reserve_disk_mb";
 const JSON: &str = "application/json";
 const AGENT: &str = concat!("sandboxd-client/", env!("CARGO_PKG_VERSION"));
 
@@ -70,8 +72,30 @@ pub struct ApiCall {
     safety: Safety,
     /// Overrides the timeout of the client.
     timeout: Option<Duration>,
-    /// No retry on `RESOURCE_EXHAUSTED`.
-    is_impatient: bool,
+    exhaustion: OnExhaustion,
+}
+
+/// What a call does when the service lacks a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnExhaustion {
+    /// It waits and is repeated, as after other refusals.
+    Repeat,
+    /// It fails if the disk of the host is almost full, which lasts until somebody frees space.
+    FailOnFullDisk,
+    /// It fails: its caller handles `RESOURCE_EXHAUSTED`.
+    Fail,
+}
+
+impl OnExhaustion {
+    fn fails(self, error: &Error) -> bool {
+        let is_full_disk = || error.details().get("key").is_some_and(|key| key == FULL_DISK);
+        error.code() == Code::ResourceExhausted
+            && match self {
+                Self::Repeat => false,
+                Self::FailOnFullDisk => is_full_disk(),
+                Self::Fail => true,
+            }
+    }
 }
 
 impl ApiCall {
@@ -85,7 +109,7 @@ impl ApiCall {
             headers: Vec::new(),
             safety,
             timeout: None,
-            is_impatient: false,
+            exhaustion: OnExhaustion::Repeat,
         }
     }
 
@@ -137,7 +161,13 @@ impl ApiCall {
 
     /// The caller handles `RESOURCE_EXHAUSTED`.
     pub fn impatient(mut self) -> Self {
-        self.is_impatient = true;
+        self.exhaustion = OnExhaustion::Fail;
+        self
+    }
+
+    /// The call fails at once while the disk of the host is almost full.
+    pub fn unless_disk_is_full(mut self) -> Self {
+        self.exhaustion = OnExhaustion::FailOnFullDisk;
         self
     }
 }
@@ -235,9 +265,9 @@ impl Transport {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
-            let is_for_the_caller = call.is_impatient && failure.error.code() == Code::ResourceExhausted;
-            let again =
-                may_repeat(call.safety, failure.fault) && call.payload.can_be_sent() && !is_for_the_caller;
+            let again = may_repeat(call.safety, failure.fault)
+                && call.payload.can_be_sent()
+                && !call.exhaustion.fails(&failure.error);
             let random = rand::rng().random();
             let limit_wait = self.shared.limit_waits.next(&failure.error, waited, random);
             if let Some(pause) = limit_wait.filter(|_| again) {
@@ -388,6 +418,19 @@ mod tests {
         assert_eq!(fault(json!({"commandStarted": true})), AttemptFault::Killed);
         assert_eq!(fault(json!({"commandStarted": false})), refused);
         assert_eq!(fault(json!({})), refused);
+    }
+
+    #[test]
+    fn calls_choose_whether_they_wait_for_the_disk() {
+        let refused = |key: &str| {
+            let error = json!({"code": "RESOURCE_EXHAUSTED", "message": "m", "details": {"key": key}});
+            Error::of_answer(503, json!({ "error": error }).to_string().as_bytes(), None, None)
+        };
+        let (disk, memory) = (refused(FULL_DISK), refused("capacity.reserve_memory_mb"));
+        let of = |exhaustion: OnExhaustion| (exhaustion.fails(&disk), exhaustion.fails(&memory));
+        assert_eq!(of(OnExhaustion::Repeat), (false, false));
+        assert_eq!(of(OnExhaustion::FailOnFullDisk), (true, false));
+        assert_eq!(of(OnExhaustion::Fail), (true, true));
     }
 
     #[test]

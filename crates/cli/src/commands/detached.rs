@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::{Either, select};
-use sandboxd_client::{Detached, EventKind, Execute, SandboxState};
+use sandboxd_client::{Code, Detached, Error, EventKind, Execute, SandboxState};
 use tokio::time::{sleep, timeout};
 
 use super::follow::print_detached;
@@ -105,6 +105,18 @@ fn paused_note(id: &str, reason: Option<&str>) -> String {
     format!("sbx: the sandbox is paused, and the command with it: {why}; 'sbx resume {id}' continues both")
 }
 
+/// A signal resumes a paused sandbox, which the service refuses while the disk of the host is almost full.
+fn uninterrupted_note(id: &str, error: &Error) -> String {
+    let cannot = format!("sbx: cannot interrupt the command: {error}");
+    if error.code() != Code::ResourceExhausted {
+        return cannot;
+    }
+    format!(
+        "{cannot}; the sandbox is paused until the host has room, and the command with it: 'sbx rm {id}' ends both, and another Ctrl-C \
+         ends sbx only"
+    )
+}
+
 /// Kills the command. If that fails, its time limit ends it.
 pub async fn cancel(command: &Detached) {
     let _ = timeout(CANCEL_TIMEOUT, command.cancel()).await;
@@ -118,7 +130,7 @@ async fn forward_interrupt(command: &Detached, interrupt: &Interrupt) -> u8 {
         code = interrupt.second() => code,
         Err(error) = command.signal(name) => {
             // The command may have just ended. If not, the user can interrupt again.
-            output::note(&format!("sbx: cannot interrupt the command: {error}"));
+            output::note(&uninterrupted_note(command.sandbox().id().as_str(), &error));
             interrupt.second().await
         }
     }
@@ -127,6 +139,19 @@ async fn forward_interrupt(command: &Detached, interrupt: &Interrupt) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_that_does_not_arrive_says_how_the_command_ends() {
+        let client = sandboxd_client::Client::builder().url("http://127.0.0.1:9").key("any").build().unwrap();
+        let other = client.sandbox("x").unwrap_err();
+        assert_eq!(
+            uninterrupted_note("sbx_1", &other),
+            format!("sbx: cannot interrupt the command: {other}")
+        );
+        let full = crate::limit_wait::tests::refused("RESOURCE_EXHAUSTED", "{}");
+        let note = uninterrupted_note("sbx_1", &full);
+        assert!(note.contains("is paused") && note.contains("'sbx rm sbx_1'"), "{note}");
+    }
 
     #[test]
     fn the_note_of_a_pause_says_why() {

@@ -349,6 +349,8 @@ impl Detached {
     pub async fn signal(&self, name: &str) -> Result<()> {
         let body = SignalBody { signal: name.to_owned() };
         let call = ApiCall::new(Method::POST, self.path("/signal"), Safety::AfterAnswer).json(&body)?;
+        // The command of a paused sandbox cannot get it. Whoever sends it wants the command to end now.
+        let call = call.unless_disk_is_full();
         self.sandbox.send::<ExecutionView>(call).await.map(drop)
     }
 
@@ -361,6 +363,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn cancel(&self) -> Result<ExecutionView> {
-        self.sandbox.send(ApiCall::new(Method::DELETE, self.path(""), Safety::Repeatable)).await
+        let call = ApiCall::new(Method::DELETE, self.path(""), Safety::Repeatable);
+        self.sandbox.send(call.unless_disk_is_full()).await
     }
 }
