@@ -83,6 +83,8 @@ pub enum Command {
     Key(KeyCommand),
     /// List the accounts with what they have on this host; works while the daemon runs
     Accounts(AccountsArguments),
+    /// List the sandboxes of all accounts, or find one by its id; works while the daemon runs
+    Sandboxes(SandboxesArguments),
     /// Check the requirements of this host, and print how to meet those that are missing
     Doctor,
     /// Run one command in a new sandbox without the daemon, then remove the sandbox
@@ -146,6 +148,19 @@ pub struct AccountsArguments {
     pub quiet: bool,
     /// Print JSON, with all quotas
     #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SandboxesArguments {
+    /// Id of a sandbox, also of a terminated one, or a name [default: all that are not terminated]
+    #[arg(value_name = "SANDBOX")]
+    pub sandbox: Option<String>,
+    /// List the sandboxes of this account only
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
+    /// Print JSON
+    #[arg(long)]
     pub json: bool,
 }
 

@@ -8,6 +8,7 @@ pub mod image;
 pub mod key;
 pub mod openapi;
 pub mod run;
+pub mod sandboxes;
 pub mod serve;
 
 /// Exit code when sandboxd itself fails, not the command, as with other container tools.

@@ -72,7 +72,10 @@ async fn carry_out(config: &Config, global: &Global, command: Command) -> anyhow
     match command {
         Command::Serve(flags) => commands::serve::run(config, &flags).await,
         Command::Key(command) => commands::key::run(config, command).await,
-        Command::Accounts(arguments) => commands::accounts::run(config, &arguments).await,
+        Command::Accounts(arguments) => {
+            commands::accounts::run(config, &arguments).await
+        }
+        Command::Sandboxes(arguments) => commands::sandboxes::run(config, &arguments).await,
         Command::Doctor => Ok(doctor::run(config)),
         Command::Run(arguments) => commands::run::run(config, arguments).await,
         Command::Egress(command) => commands::egress::run(config, command).await,

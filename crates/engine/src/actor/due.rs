@@ -30,10 +30,17 @@ pub(super) async fn run_due_timeout(actor: &mut Actor) -> ControlFlow<()> {
     let record = Arc::clone(&actor.record);
     let (watch, now) = watch_of(actor, &record);
     let Some(due) = actor.timeouts.due(&watch, now) else { return ControlFlow::Continue(()) };
+    let account = &*record.account;
     let result = match due {
-        Due::Pause(cause) => pause_automatically(actor, cause).await.map(|_| ControlFlow::Continue(())),
+        Due::Pause(cause) => pause_automatically(actor, cause).await.map(|_| {
+            tracing::info!(id = %record.id, account, reason = cause.reason(), "paused a sandbox without a request");
+            ControlFlow::Continue(())
+        }),
         Due::FreeMemory => free_memory(actor, AFTER_PAUSE).await.map(|_| ControlFlow::Continue(())),
-        Due::Expire(expiry) => terminate(actor, expiry.reason()).await.map(|_| ControlFlow::Break(())),
+        Due::Expire(expiry) => terminate(actor, expiry.reason()).await.map(|_| {
+            tracing::info!(id = %record.id, account, reason = expiry.reason(), "terminated a sandbox without a request");
+            ControlFlow::Break(())
+        }),
     };
     result.unwrap_or_else(|error| {
         if error.prevents_hibernation() {

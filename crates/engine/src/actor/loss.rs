@@ -87,7 +87,7 @@ pub(super) async fn processes_lost(actor: &mut Actor) -> Result<(), EngineError>
     // Before the stop, which removes the count.
     let memory_kills = actor.context.host.driver().memory_kills(actor.id()).await;
     let note = note_of_loss(memory_kills, actor.record.config.resources.memory_mb);
-    tracing::warn!(id = %actor.id(), %note, "a sandbox's processes ended unexpectedly; it is paused on its disk");
+    tracing::warn!(id = %actor.id(), account = %actor.record.account, %note, "a sandbox's processes ended unexpectedly; it is paused on its disk");
     actor.process_loss = Some(ProcessLoss { number: actor.record.revision + 1, memory_kills });
     actor.processes = LinkedProcesses::Ended;
     actor.context.counters.processes_lost.add(1);
