@@ -369,6 +369,9 @@ pub struct BenchArguments {
 /// The arguments of `sbx login`.
 #[derive(Debug, Args)]
 pub struct LoginArguments {
+    /// URL of the service; as --url
+    #[arg(value_name = "URL")]
+    pub service: Option<String>,
     /// Trust the certificate with this SHA-256 fingerprint, without asking
     #[arg(long, value_name = "SHA256", conflicts_with_all = ["certificate", "system"])]
     pub fingerprint: Option<String>,

@@ -73,7 +73,7 @@ async fn carry_out(config: &Config, global: &Global, command: Command) -> anyhow
         Command::Serve(flags) => commands::serve::run(config, &flags).await,
         Command::Key(command) => commands::key::run(config, command).await,
         Command::Accounts(arguments) => {
-            commands::accounts::run(config, &arguments).await
+            commands::accounts::run(config, config::file(global), &arguments).await
         }
         Command::Sandboxes(arguments) => commands::sandboxes::run(config, &arguments).await,
         Command::Doctor => Ok(doctor::run(config)),

@@ -20,7 +20,10 @@ pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCod
     // Fails before the first prompt if there is no path for the profile.
     let path = configuration::path()?;
     let variable = || std::env::var("SANDBOXD_URL").ok().filter(|url| !url.is_empty());
-    let url = match global.url.clone().or_else(variable) {
+    let url = match given_url(arguments.service.as_deref(), global.url.as_deref())?
+        .map(str::to_owned)
+        .or_else(variable)
+    {
         Some(url) => url,
         None => local_url()?,
     };
@@ -37,6 +40,14 @@ pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCod
     configuration.save(&path)?;
     note(&format!("sbx: saved {} as profile '{name}' in {}", client.url(), path.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The URL on the command line: the argument, or that of `--url`.
+fn given_url<'a>(argument: Option<&'a str>, option: Option<&'a str>) -> Result<Option<&'a str>> {
+    if let (Some(argument), Some(option)) = (argument, option) {
+        ensure!(argument == option, "two URLs are given, {argument} and --url {option}; give one");
+    }
+    Ok(argument.or(option))
 }
 
 /// The URL of the daemon of this machine, which `local.json` in its data directory has, or the default one.
@@ -137,4 +148,19 @@ fn prompt_without_echo(question: &str) -> Result<String> {
     tcsetattr(&stdin, OptionalActions::Flush, &before)?;
     note("");
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_is_an_argument_or_an_option() {
+        let (one, other) = (Some("https://a:1"), Some("https://b:1"));
+        assert_eq!(given_url(one, None).unwrap(), one);
+        assert_eq!(given_url(None, one).unwrap(), one);
+        assert_eq!(given_url(one, one).unwrap(), one);
+        assert!(given_url(one, other).unwrap_err().to_string().contains("two URLs"));
+        assert_eq!(given_url(None, None).unwrap(), None);
+    }
 }

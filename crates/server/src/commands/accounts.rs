@@ -2,7 +2,9 @@
 //! a backup. The keys of an account may all have been revoked, which leaves its sandboxes running.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use admission::wall_clock::now;
 use anyhow::Result;
@@ -14,6 +16,7 @@ use store::{Store, StoreError};
 
 use crate::app::open_store_of_list;
 use crate::cli::AccountsArguments;
+use crate::commands::serve::lock_path;
 use crate::config::Config;
 use crate::stdout;
 
@@ -26,6 +29,9 @@ struct Holdings {
     /// Sandboxes, with those that are being created.
     running: u64,
     paused: u64,
+    /// vCPUs and memory of its running sandboxes, which count in the quotas.
+    vcpus: u64,
+    memory_mb: u64,
     /// The sizes of the disks of its sandboxes, which count in the quota.
     disk_mb: u64,
     /// What its disks and snapshots occupy, with the steps of templates.
@@ -46,7 +52,8 @@ impl Holdings {
 
 type Accounts = BTreeMap<String, Holdings>;
 
-pub async fn run(config: &Config, arguments: &AccountsArguments) -> Result<ExitCode> {
+/// `file` is the configuration file that was read.
+pub async fn run(config: &Config, file: Option<&Path>, arguments: &AccountsArguments) -> Result<ExitCode> {
     let accounts = match open_store_of_list(config)? {
         Some(store) => {
             let found = holdings(&store, config, now()).await;
@@ -63,7 +70,30 @@ pub async fn run(config: &Config, arguments: &AccountsArguments) -> Result<ExitC
         table(&accounts)
     };
     stdout::print(&text)?;
+    if let Some(line) = origin_of_quotas(file, &config.data_dir).filter(|_| !arguments.quiet) {
+        eprintln!("sandboxd: {line}");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why the quotas may be others than those that a running service enforces, which are those of the file at its start.
+fn origin_of_quotas(file: Option<&Path>, data_dir: &Path) -> Option<String> {
+    let in_force = "'sbx usage' shows an account those in force";
+    let Some(file) = file else {
+        return Some(format!(
+            "no configuration file was read, so the quotas are the defaults; --config or SANDBOXD_CONFIG names that of the service, and \
+             {in_force}"
+        ));
+    };
+    // The service writes its lock when it starts.
+    let changed = |path: &Path| path.metadata().and_then(|found| found.modified());
+    let [written, started]: [SystemTime; 2] = [changed(file).ok()?, changed(&lock_path(data_dir)).ok()?];
+    (written > started).then(|| {
+        format!(
+            "{} was changed after the last start of the service: the quotas hold from the next start on, and {in_force}",
+            file.display()
+        )
+    })
 }
 
 /// The accounts that have a key, also a revoked one, sandboxes that are not terminated, or snapshots.
@@ -81,7 +111,11 @@ async fn holdings(store: &dyn Store, config: &Config, now: TimeMs) -> Result<Acc
         account.disk_mb += u64::from(sandbox.config.resources.disk_mb);
         match state {
             SandboxState::Paused => account.paused += 1,
-            _ => account.running += 1,
+            _ => {
+                account.running += 1;
+                account.vcpus += u64::from(sandbox.config.resources.cpu);
+                account.memory_mb += u64::from(sandbox.config.resources.memory_mb);
+            }
         }
     }
     for snapshot in store.snapshots().await? {
@@ -101,16 +135,33 @@ fn names(accounts: &Accounts) -> String {
 }
 
 fn table(accounts: &Accounts) -> String {
-    let heading = ["ACCOUNT", "RUNNING", "PAUSED", "SNAPSHOTS", "DISK MB", "QUOTA MB", "OCCUPIED MB", "KEYS"];
+    // Numbers with a quota are shown as USED/QUOTA.
+    let heading = [
+        "ACCOUNT",
+        "RUNNING",
+        "PAUSED",
+        "SANDBOXES",
+        "VCPUS",
+        "MEMORY MB",
+        "SNAPSHOTS",
+        "DISK MB",
+        "OCCUPIED MB",
+        "KEYS",
+    ];
     let cells = |(name, account): (&String, &Holdings)| {
-        let quota = account.quotas.get("disk_mb").copied().filter(|quota| *quota > 0);
+        let of_quota = |used: u64, quota: &str| match account.quotas.get(quota) {
+            None | Some(0) => used.to_string(),
+            Some(quota) => format!("{used}/{quota}"),
+        };
         [
             name.clone(),
             account.running.to_string(),
             account.paused.to_string(),
-            account.snapshots.to_string(),
-            account.disk_mb.to_string(),
-            quota.map_or_else(|| "-".to_owned(), |quota| quota.to_string()),
+            of_quota(account.running + account.paused, "sandboxes"),
+            of_quota(account.vcpus, "vcpus"),
+            of_quota(account.memory_mb, "memory_mb"),
+            of_quota(account.snapshots, "snapshots"),
+            of_quota(account.disk_mb, "disk_mb"),
             account.occupied_mb.to_string(),
             account.keys.to_string(),
         ]
@@ -153,7 +204,12 @@ mod tests {
         register(&store, &new_text(), key).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config { data_dir: dir.path().to_owned(), ..Config::default() };
-        let own = AccountQuotas { disk_mb: Some(70_000), ..AccountQuotas::default() };
+        let own = AccountQuotas {
+            disk_mb: Some(70_000),
+            sandboxes: Some(5),
+            vcpus: Some(16),
+            ..AccountQuotas::default()
+        };
         config.quotas.accounts.insert("b".to_owned(), own);
         let accounts = holdings(&store, &config, TimeMs(0)).await.unwrap();
         // Whatever their keys.
@@ -167,7 +223,30 @@ mod tests {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
             line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(row("d"), ["d", "0", "0", "0", "0", "-", "0", "1"]);
-        assert_eq!(row("b")[5], "70000");
+        assert_eq!(row("d"), ["d", "0", "0", "0", "0", "0", "0/1000", "0", "0", "1"]);
+        let b = row("b");
+        assert_eq!(b[3..6], ["2/5", "4/16", "8192"]);
+        assert!(b[7].ends_with("/70000"), "{b:?}");
+        // Paused sandboxes count as sandboxes only.
+        assert_eq!(row("a")[3..6], ["1", "0", "0"]);
+    }
+
+    #[test]
+    fn quotas_that_may_not_be_in_force_are_explained() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, lock) = (dir.path().join("config.toml"), lock_path(dir.path()));
+        let origin = |file: Option<&Path>| origin_of_quotas(file, dir.path());
+        assert!(origin(None).unwrap().contains("no configuration file was read"));
+        // A service that was never started has nothing else in force.
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(origin(Some(&file)), None);
+        std::fs::write(&lock, "1").unwrap();
+        let written = file.metadata().unwrap().modified().unwrap();
+        let set = |at| std::fs::File::options().write(true).open(&lock).unwrap().set_modified(at).unwrap();
+        let second = std::time::Duration::from_secs(1);
+        set(written + second);
+        assert_eq!(origin(Some(&file)), None);
+        set(written - second);
+        assert!(origin(Some(&file)).unwrap().contains("changed after the last start"));
     }
 }
