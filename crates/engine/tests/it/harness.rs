@@ -1,5 +1,6 @@
 //! The test harness: an engine on in-memory fakes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -99,6 +100,8 @@ pub struct Harness {
     pub recovered: Recovered,
     pub network: FakeNetwork,
     pub refusals: mpsc::Sender<net::Refusal>,
+    /// Whether [`IMAGE`] is not on the host any more.
+    pub is_image_removed: Arc<AtomicBool>,
 }
 
 impl Harness {
@@ -147,17 +150,22 @@ impl Harness {
     ) -> Self {
         let clock = Clock::runtime(start);
         let (refusals, receiver) = mpsc::channel(2000);
+        let is_image_removed = Arc::<AtomicBool>::default();
         let parts = Parts {
             driver: Arc::new(driver.clone()),
             store: Arc::new(store.clone()),
             network: Arc::new(network.clone()),
             refusals: Some(receiver),
-            find_image: Arc::new(|name: &str| (name == IMAGE).then(template)),
+            find_image: {
+                let is_image_removed = Arc::clone(&is_image_removed);
+                let is_there = move |name: &str| name == IMAGE && !is_image_removed.load(Ordering::Relaxed);
+                Arc::new(move |name: &str| is_there(name).then(template))
+            },
             clock,
             copies,
         };
         let (engine, recovered) = Engine::open(parts, settings).await.unwrap();
-        Self { driver, store, engine, clock, recovered, network, refusals }
+        Self { driver, store, engine, clock, recovered, network, refusals, is_image_removed }
     }
 
     pub async fn create(&self) -> SandboxId {

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use api::{Isolation, Resources, SandboxConfig};
 use driver::fake::{DriverOp, Fault};
@@ -36,6 +37,24 @@ async fn the_target_of_an_image_that_is_not_on_the_host_is_no_metric() {
         harness.engine.metrics().pool.into_iter().map(|pool| (pool.key.image, pool.target, pool.ready));
     let expected = [("missing:1".to_owned(), 0, 0), (IMAGE.to_owned(), 2, 2)];
     assert_eq!(targets.collect::<Vec<_>>(), expected);
+    harness.engine.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn warm_sandboxes_of_a_removed_image_are_discarded() {
+    let harness = Harness::new(with_pool(2)).await;
+    pass(1000).await;
+    let state = || {
+        let pool = harness.engine.metrics().pool;
+        (pool[0].target, pool[0].ready, harness.driver.traces().len())
+    };
+    assert_eq!(state(), (2, 2, 2));
+    harness.is_image_removed.store(true, Ordering::Relaxed);
+    pass(10_000).await;
+    assert_eq!(state(), (0, 0, 0));
+    harness.is_image_removed.store(false, Ordering::Relaxed);
+    pass(10 * MINUTE).await;
+    assert_eq!(state(), (2, 2, 2));
     harness.engine.shutdown().await;
 }
 

@@ -55,6 +55,7 @@ impl Refill {
             }
             paused_since = None;
             let Some((key, target)) = self.pool.next_to_provision() else {
+                self.discard_of_missing_images();
                 let requested = tokio::time::timeout(RETRY_INTERVAL, self.pool.refill_requested());
                 self.tasks.until_stopped(requested).await;
                 continue;
@@ -62,6 +63,14 @@ impl Refill {
             let provisioned = self.provision(&key, target).await;
             self.log_failure(&key, provisioned.as_ref().err());
             self.pool.deliver(&key, provisioned.ok().flatten());
+        }
+    }
+
+    /// No create takes a sandbox whose image was removed.
+    fn discard_of_missing_images(&self) {
+        for sandbox in self.pool.take_of_missing(|image| (self.find_image)(image).is_some()) {
+            tracing::info!(image = %sandbox.template.name, "discarded a warm sandbox, because its image was removed");
+            self.provisioner.discard_in_background(sandbox);
         }
     }
 

@@ -190,6 +190,18 @@ impl WarmPool {
         taken
     }
 
+    /// Takes the ready sandboxes of the images that are not on this host any more.
+    pub fn take_of_missing(&self, is_on_host: impl Fn(&str) -> bool) -> Vec<ProvisionedSandbox> {
+        // Looks for images without the lock, which creates need.
+        let filled = self.state().into_iter().filter(|pool| pool.ready > 0).map(|pool| pool.key);
+        let missing: Vec<PoolKey> = filled.filter(|key| !is_on_host(&key.image)).collect();
+        let (mut taken, mut pools) = (Vec::new(), self.lock());
+        for key in &missing {
+            taken.extend(pools.get_mut(key).into_iter().flat_map(|pool| pool.ready.drain(..)));
+        }
+        taken
+    }
+
     /// Takes a sandbox of exactly this image and isolation that can have this size, if the account may have it. Also returns stale
     /// sandboxes, which no create will match, for the caller to discard.
     pub fn take_matching(
