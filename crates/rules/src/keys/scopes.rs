@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::text::field_names::mistyped;
+
 /// One permission of a key. `admin` includes all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
@@ -51,9 +53,25 @@ pub struct Scopes(u8);
 
 /// The text is not a set of scopes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("scopes are {got}; allowed: one or more of read, execute, write, admin, separated by commas")]
+#[error("scopes are {got}; allowed: one or more of read, execute, write, admin, separated by commas{}", suggestion(*.meant))]
 pub struct BadScopes {
     got: String,
+    /// What the first name that is none may mean.
+    meant: Option<Scope>,
+}
+
+fn suggestion(meant: Option<Scope>) -> String {
+    meant.map_or_else(String::new, |scope| format!("; did you mean '{scope}'?"))
+}
+
+/// The scope that a name means which is the beginning of its own, such as `exec`, or a typing error.
+fn meant_by(name: &str) -> Option<Scope> {
+    let abbreviated =
+        |scope: &Scope| name.len() > 1 && scope.as_str().starts_with(&name.to_ascii_lowercase());
+    let nearest = || mistyped(name, &Scope::ALL.map(Scope::as_str));
+    let typed =
+        || nearest().and_then(|nearest| Scope::ALL.into_iter().find(|scope| scope.as_str() == nearest));
+    Scope::ALL.into_iter().find(abbreviated).or_else(typed)
 }
 
 impl Scopes {
@@ -79,7 +97,8 @@ impl FromStr for Scopes {
         let mut bits = 0;
         for name in text.split(',').map(str::trim) {
             let scope = Scope::ALL.into_iter().find(|scope| scope.as_str() == name);
-            bits |= scope.ok_or_else(|| BadScopes { got: crate::text::quoted::quoted(text) })?.bit();
+            let refused = || BadScopes { got: crate::text::quoted::quoted(text), meant: meant_by(name) };
+            bits |= scope.ok_or_else(refused)?.bit();
         }
         Ok(Self(bits))
     }

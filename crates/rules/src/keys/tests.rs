@@ -92,8 +92,16 @@ fn scopes_are_read_and_written() {
     }
     assert_eq!(
         "reed".parse::<Scopes>().unwrap_err().to_string(),
-        "scopes are 'reed'; allowed: one or more of read, execute, write, admin, separated by commas"
+        "scopes are 'reed'; allowed: one or more of read, execute, write, admin, separated by commas; did you mean 'read'?"
     );
+    for (text, meant) in
+        [("read,exec", Some("execute")), ("Write", Some("write")), ("owner", None), ("", None)]
+    {
+        let error = text.parse::<Scopes>().unwrap_err().to_string();
+        let hint = meant.map(|meant| format!("did you mean '{meant}'?"));
+        assert_eq!(hint.is_some(), error.contains("did you mean"), "{error}");
+        assert!(hint.is_none_or(|hint| error.ends_with(&hint)), "{error}");
+    }
 }
 
 #[test]
