@@ -117,7 +117,8 @@ async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot
     let scratch = job.scratch()?;
     let tar = scratch.path().join("root.tar");
     let mut command = contained("mmdebstrap");
-    command.args(["--quiet", "--variant=minbase", "--format=tar"]);
+    // Not quiet: then its errors would be missing, too.
+    command.args(["--variant=minbase", "--format=tar"]);
     // A sandbox has its own /dev, host name and name servers instead of this host's.
     command.args(["--skip=output/dev", r#"--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/hostname""#]);
     if !packages.is_empty() {

@@ -96,10 +96,17 @@ pub(crate) async fn run(
     if status.success() {
         return Ok(String::from_utf8_lossy(&out).into_owned());
     }
-    let mut errors = String::from_utf8_lossy(&tail(&output).unwrap_or_default()).trim().to_owned();
-    let skip = errors.chars().count().saturating_sub(ERROR_CHARS);
-    errors = errors.chars().skip(skip).collect();
-    Err(Fault::tool(format!("{what} failed ({status}): {errors}")))
+    let errors = String::from_utf8_lossy(&tail(&output).unwrap_or_default()).into_owned();
+    Err(Fault::tool(format!("{what} failed ({status}): {}", reason(&errors, &out))))
+}
+
+/// The end of what a failed program has printed on standard error, or else on standard output.
+fn reason(errors: &str, out: &[u8]) -> String {
+    let out = String::from_utf8_lossy(out);
+    let printed = [errors.trim(), out.trim()].into_iter().find(|text| !text.is_empty());
+    let Some(printed) = printed else { return "it has printed no reason".to_owned() };
+    let skip = printed.chars().count().saturating_sub(ERROR_CHARS);
+    printed.chars().skip(skip).collect()
 }
 
 fn start(mut command: Command, sender: oneshot::Sender<OwnedFd>) -> std::io::Result<std::process::Child> {
@@ -124,4 +131,17 @@ fn tail(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_program_has_a_reason() {
+        assert_eq!(reason("E: no network\n", b"fetching"), "E: no network");
+        assert_eq!(reason(" \n", b"fetching\n"), "fetching");
+        assert_eq!(reason("", b""), "it has printed no reason");
+        assert_eq!(reason(&"x".repeat(2 * ERROR_CHARS), b"").chars().count(), ERROR_CHARS);
+    }
 }

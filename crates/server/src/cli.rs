@@ -38,14 +38,21 @@ impl Cli {
 const REMOVALS: [&str; 5] = ["clean", "cleanup", "prune", "purge", "uninstall"];
 const REMOVAL: &str = "'sbx rm --all' terminates the sandboxes of an account; when the daemon has ended after that, nothing of it runs and \
     its data directory can be deleted; 'Remove' in docs/operations.md has all steps";
+const IMAGE_REMOVAL: &str = "'sandboxd image remove NAME' removes an image and, while no daemon runs, the layers that nothing else uses; a running daemon removes \
+     images that accounts have named by itself, the least used ones first, above images.max_bytes";
 
 /// Says how a command can be done without that does not exist.
 fn explain(error: &mut clap::Error) {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return };
-    if REMOVALS.contains(&name.as_str()) {
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![REMOVAL.into()]));
+    if !REMOVALS.contains(&name.as_str()) {
+        return;
     }
+    // The usage is that of the command above the one that does not exist.
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    let is_of_images = usage.is_some_and(|usage| usage.contains("sandboxd image"));
+    let tip = if is_of_images { IMAGE_REMOVAL } else { REMOVAL };
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
 fn without_empty_variables(command: clap::Command) -> clap::Command {
@@ -215,6 +222,8 @@ pub enum KeyCommand {
         account: Option<String>,
     },
     /// Revoke a key, or all keys of an account; a running daemon refuses them within a second
+    // As for 'create'.
+    #[command(override_usage = "sandboxd key revoke <ID>\n       sandboxd key revoke --account <NAME>")]
     Revoke {
         /// Id of the key, as shown by 'sandboxd key list', or the key itself
         #[arg(required_unless_present = "account")]
@@ -295,10 +304,11 @@ pub struct RunArguments {
 pub enum ImageCommand {
     /// List the images on this host, and those of the catalogue that are not
     List,
-    /// Pull an image, even if it is already on this host
+    /// Pull images, even if they are already on this host
     Pull {
-        /// Name in the catalogue, or the reference of an image that accounts may name
-        name: String,
+        /// Names in the catalogue, or references of images that accounts may name
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
     },
     /// Allow accounts to name images of registries; a running daemon obeys at once
     Allow {
@@ -365,10 +375,27 @@ mod tests {
     }
 
     #[test]
+    fn a_prune_of_images_does_not_remove_the_service() {
+        let mut error = Cli::try_parse_from(["sandboxd", "image", "prune"]).unwrap_err();
+        explain(&mut error);
+        let text = error.to_string();
+        assert!(text.contains("'sandboxd image remove NAME'") && !text.contains("sbx rm"), "{text}");
+    }
+
+    #[test]
+    fn several_images_are_pulled() {
+        assert!(Cli::try_parse_from(["sandboxd", "image", "pull", "ubuntu:24.04", "node:22"]).is_ok());
+        assert!(Cli::try_parse_from(["sandboxd", "image", "pull"]).is_err());
+    }
+
+    #[test]
     fn a_revoke_names_a_key_or_an_account() {
         let revoke = |words: &[&str]| Cli::try_parse_from([&["sandboxd", "key", "revoke"], words].concat());
         assert!(revoke(&["key_1"]).is_ok() && revoke(&["--account", "a"]).is_ok());
         assert!(revoke(&[]).is_err() && revoke(&["key_1", "--account", "a"]).is_err());
+        let error =
+            Cli::try_parse_from(["sandboxd", "--config", "/x", "key", "revoke"]).unwrap_err().to_string();
+        assert!(error.contains("key revoke --account <NAME>") && !error.contains("--config"), "{error}");
     }
 
     #[test]

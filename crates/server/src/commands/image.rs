@@ -22,10 +22,17 @@ pub async fn run(config: &Config, command: ImageCommand) -> Result<ExitCode> {
     match command {
         ImageCommand::List => list(&open_existing_images(config)?, &catalogue(config)?).await?,
         // An image can be pulled or imported before the first start of the daemon.
-        ImageCommand::Pull { name } => {
+        ImageCommand::Pull { names } => {
             let images = open_images(config)?;
-            let pulled = progress::show(|report| images.pull(&name, report)).await;
-            print!("{}", describe(&*pulled?));
+            for name in names {
+                if let Some(meant) = meant_by(&name, &images.operator_names()) {
+                    eprintln!(
+                        "sandboxd: '{name}' is no name of the catalogue, so it is pulled from its registry; did you mean '{meant}'?"
+                    );
+                }
+                let pulled = progress::show(|report| images.pull(&name, report)).await;
+                print!("{}", describe(&*pulled?));
+            }
         }
         ImageCommand::Import { name, source } => {
             let source: ImageSource = source.parse()?;
@@ -46,16 +53,46 @@ pub async fn run(config: &Config, command: ImageCommand) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The image of the catalogue that a name without its tag means, such as `ubuntu:24.04` for `ubuntu`.
+fn meant_by<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+    if known.iter().any(|known| known == name) {
+        return None;
+    }
+    let repository =
+        |name: &str| name.split_once(':').map_or_else(|| name.to_owned(), |(name, _)| name.to_owned());
+    known.iter().map(String::as_str).find(|known| repository(known) == repository(name))
+}
+
 async fn remove(config: &Config, name: &str) -> Result<()> {
     let images = open_existing_images(config)?;
     // An image of a registry is stored under its complete reference.
     let complete = ImageReference::parse(name).map(|reference| reference.to_string());
     let mut removed = images.remove(name).await?;
+    let mut names = vec![name.to_owned()];
     if let Some(complete) = complete.filter(|_| !removed) {
         removed = images.remove(&complete).await?;
+        names.push(complete);
     }
     ensure!(removed, "no image '{name}' on this host");
+    println!("{}", removal_text(name, sandboxes_of(config, &names).await?));
     collect_garbage(config, &images).await
+}
+
+fn removal_text(name: &str, sandboxes: usize) -> String {
+    let removed = format!("{name} is removed: creates do not find it on this host any more");
+    match sandboxes {
+        0 => removed,
+        1 => format!("{removed}; 1 sandbox has this image and goes on with its layers"),
+        many => format!("{removed}; {many} sandboxes have this image and go on with its layers"),
+    }
+}
+
+/// How many sandboxes were created from an image with one of these names.
+async fn sandboxes_of(config: &Config, names: &[String]) -> Result<usize> {
+    let Some(store) = store_of_host(config)? else { return Ok(0) };
+    let living = store.living().await;
+    store.close().await;
+    Ok(living?.iter().filter(|record| names.contains(&record.config.image)).count())
 }
 
 fn allow(config: &Config, pattern: AddedPattern) -> Result<()> {
@@ -147,12 +184,35 @@ async fn collect_garbage(config: &Config, images: &Images) -> Result<()> {
 
 /// The layers that sandboxes and snapshots of this host use.
 async fn layers_of_host(config: &Config) -> Result<HashSet<PathBuf>> {
-    let path = config.data_dir.join("store.db");
-    if !path.exists() {
-        return Ok(HashSet::new());
-    }
-    let store = SqliteStore::open_beside(&path)?;
+    let Some(store) = store_of_host(config)? else { return Ok(HashSet::new()) };
     let layers = layers_in_use(&store).await;
     store.close().await;
     Ok(layers?)
+}
+
+/// `None` before the first start of the daemon.
+fn store_of_host(config: &Config) -> Result<Option<SqliteStore>> {
+    let path = config.data_dir.join("store.db");
+    Ok(if path.exists() { Some(SqliteStore::open_beside(&path)?) } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_its_tag_means_one_of_the_catalogue() {
+        let known = ["python:3.12", "ubuntu:24.04"].map(str::to_owned);
+        assert_eq!(meant_by("ubuntu", &known), Some("ubuntu:24.04"));
+        assert_eq!(meant_by("ubuntu:22.04", &known), Some("ubuntu:24.04"));
+        assert_eq!(meant_by("ubuntu:24.04", &known), None);
+        assert_eq!(meant_by("ghcr.io/acme/ubuntu", &known), None);
+    }
+
+    #[test]
+    fn a_removal_names_the_sandboxes_that_go_on() {
+        assert!(removal_text("a:1", 0).starts_with("a:1 is removed"));
+        assert!(removal_text("a:1", 1).ends_with("1 sandbox has this image and goes on with its layers"));
+        assert!(removal_text("a:1", 2).contains("2 sandboxes have"));
+    }
 }
