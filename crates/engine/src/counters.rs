@@ -93,6 +93,8 @@ counters! {
     terminated_expired,
     /// Sandboxes whose processes ended unexpectedly.
     processes_lost,
+    /// Processes that the kernel has killed for lack of memory.
+    memory_kills,
     /// Expired rows that were deleted: terminated sandboxes, and idempotency records.
     purged_sandboxes,
     purged_idempotency_records,

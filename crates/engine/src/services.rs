@@ -140,6 +140,7 @@ impl Services {
             registry: Arc::clone(&self.registry),
             host: Arc::clone(&self.host),
             stamped_store: self.stamped_store.clone(),
+            counters: Arc::clone(&self.counters),
             tasks: self.tasks.clone(),
         }
     }

@@ -13,6 +13,8 @@ use driver::ResourceUse;
 use rules::{SampleQuery, TimeMs};
 use tokio::time::Instant;
 
+use crate::background::memory_kills::SeenKills;
+use crate::counters::Counters;
 use crate::host::Host;
 use crate::record::stamped_store::StampedStore;
 use crate::registry::SandboxRegistry;
@@ -126,6 +128,7 @@ pub struct Sampler {
     pub registry: Arc<SandboxRegistry>,
     pub host: Arc<Host>,
     pub stamped_store: StampedStore,
+    pub counters: Arc<Counters>,
     pub tasks: Tasks,
 }
 
@@ -133,10 +136,10 @@ impl Sampler {
     /// Samples until the engine stops.
     pub fn start(self, interval: Duration) {
         self.tasks.clone().spawn(async move {
-            let mut wait = interval;
+            let (mut wait, mut kills) = (interval, SeenKills::default());
             while self.tasks.until_stopped(tokio::time::sleep(wait)).await.is_some() {
                 let begin = Instant::now();
-                if self.tasks.until_stopped(self.sample_all()).await.is_none() {
+                if self.tasks.until_stopped(self.sample_all(&mut kills)).await.is_none() {
                     return;
                 }
                 let took = begin.elapsed();
@@ -145,11 +148,14 @@ impl Sampler {
         });
     }
 
-    async fn sample_all(&self) {
+    async fn sample_all(&self, kills: &mut SeenKills) {
         for record in self.registry.records() {
             if record.state() != SandboxState::Running {
                 self.samples.interrupt(&record.id);
                 continue;
+            }
+            if let Some(killed) = self.host.driver().memory_kills(&record.id).await {
+                kills.note(&record, killed, &self.counters);
             }
             match self.host.driver().resource_use(&record.id).await {
                 Ok(Some(used)) => {
@@ -161,5 +167,6 @@ impl Sampler {
             }
         }
         self.samples.retain(|id| self.registry.find(id).is_some());
+        kills.retain(|id| self.registry.find(id).is_some());
     }
 }

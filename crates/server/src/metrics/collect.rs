@@ -265,17 +265,27 @@ fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resul
             ("cause", "expired", counts.terminated_expired),
         ],
     )?;
+    losses(encoder, snapshot)?;
+    encoder.counter("purged_sandboxes", "Records of terminated sandboxes removed", counts.purged_sandboxes)
+}
+
+fn losses(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
+    let counts = &snapshot.counts;
     encoder.counter(
         "processes_lost",
         "Sandboxes whose processes ended unexpectedly",
         counts.processes_lost,
     )?;
     encoder.counter(
+        "memory_kills",
+        "Processes of sandboxes that the kernel has killed for lack of memory",
+        counts.memory_kills,
+    )?;
+    encoder.counter(
         "events_lost",
         "Events of commands and files that could not be stored",
         counts.events_lost,
-    )?;
-    encoder.counter("purged_sandboxes", "Records of terminated sandboxes removed", counts.purged_sandboxes)
+    )
 }
 
 fn snapshots(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
