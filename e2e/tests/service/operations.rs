@@ -96,7 +96,7 @@ async fn a_changed_certificate_is_reloaded() {
     service.start_process().await.unwrap();
     std::fs::write(dir.path().join("tls-cert.pem"), "broken").unwrap();
     wait_until("the broken certificate is refused", async || {
-        service.log().contains("the new TLS certificate cannot be used")
+        service.log().contains("the new TLS certificate cannot be used yet")
     })
     .await;
     service.tls("localhost", &["http/1.1"]).await.unwrap();

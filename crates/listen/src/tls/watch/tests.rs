@@ -41,11 +41,19 @@ fn an_unusable_certificate_is_logged_once() {
     let good = std::fs::read(&made).unwrap();
     std::fs::write(&made, "broken").unwrap();
     let refused = check(&tls, None);
-    let (files, when) = refused.clone().unwrap();
+    let first = refused.clone().unwrap();
+    assert!(first.may_settle, "the next copy of a renewal may follow");
     let again = check(&tls, refused);
-    assert_eq!(again.clone().unwrap(), (files, when), "the error is not logged again");
+    assert_eq!(again.as_ref(), Some(&first), "the failure is not logged again");
+    let before = |refused: &RefusedFiles, time| {
+        let when = refused.when.checked_sub(time).unwrap();
+        Some(RefusedFiles { when, ..refused.clone() })
+    };
+    let lasting = check(&tls, before(&first, SETTLE_TIME)).unwrap();
+    assert!(!lasting.may_settle, "it is an error now");
+    assert_eq!(check(&tls, before(&lasting, SETTLE_TIME)), before(&lasting, SETTLE_TIME));
     std::fs::write(&made, good).unwrap();
-    assert!(check(&tls, again).is_none());
+    assert!(check(&tls, Some(lasting)).is_none());
 }
 
 /// A copy of an old certificate over the new one, as a wrong restore makes it.
