@@ -26,6 +26,8 @@ use skip::skipped;
 
 const SHOWN_ADDRESS: &str = "https://127.0.0.1:8443";
 const SHOWN_DATA_DIR: &str = "/var/lib/sandboxd";
+/// The sandbox of the operations guide.
+const SHOWN_ID: &str = "sb_4h1v8x2k9qz7m3t5w0ry";
 /// Separates the outputs of blocks.
 const RECORD: char = '\u{1e}';
 /// Not run because the test has already started the service.
@@ -267,7 +269,8 @@ async fn the_operations_guide_works() {
         if apart.contains(&command) || NOT_IN_TESTS.iter().any(|skipped| command.starts_with(skipped)) {
             continue;
         }
-        let command = command.replace("/backup/", &format!("{}/", dir.path().display()));
+        let command =
+            command.replace("/backup/", &format!("{}/", dir.path().display())).replace(SHOWN_ID, &id);
         let output = bash(&service, &command, dir.path());
         let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
         // The result of `sandboxd doctor` depends on the host.
