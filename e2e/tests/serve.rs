@@ -352,6 +352,7 @@ async fn commands_that_need_existing_data_create_none() {
             (&["key", "list", "--json"], "[]\n"),
             (&["accounts", "--quiet"], ""),
             (&["accounts", "--json"], "{}\n"),
+            (&["sandboxes", "--json"], "[]\n"),
         ] {
             let output = sandboxd(&service, &[&["--data-dir", data][..], words].concat());
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -500,7 +501,7 @@ async fn metrics_count_requests_and_refusals() {
         "sandboxd_build_info{version=",
         "sandboxd_capacity_memory_bytes ",
         "sandboxd_process_resident_memory_bytes ",
-        "# EOF",
+        "# TYPE sandboxd_executions_started_total counter",
     ] {
         assert!(text.lines().any(|line| line.starts_with(wanted)), "no {wanted} in\n{text}");
     }

@@ -1,5 +1,6 @@
 //! Metrics: counters of requests, and the engine's metrics, which are collected for each scrape. `serve` owns the task of the listener.
 
+mod classic;
 mod collect;
 mod latency;
 mod listener;

@@ -55,6 +55,8 @@ async fn metrics_count_operations_and_port_traffic() {
         let is_there = has_sample || (!is_counter && samples.contains(name));
         assert!(is_there, "{name} is not in:\n{samples}");
     }
+    // The format of scrapers that do not ask for OpenMetrics.
+    assert!(samples.contains("# TYPE sandboxd_executions_started_total counter"), "{samples}");
     // No ids: they would make as many series as there are sandboxes.
     assert!(
         !samples.contains(&one) && !samples.contains("account-") && !samples.contains("sbk_"),
