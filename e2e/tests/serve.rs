@@ -305,6 +305,31 @@ async fn keys_are_created_and_revoked_while_the_server_runs() {
     let output = sandboxd(&service, &["key", "revoke", "key_none"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("key_none"));
     assert!(!output.status.success());
+    // A stop writes what the last minute may lack.
+    stop(&service).await;
+    let listed: Value =
+        serde_json::from_str(&stdout(&sandboxd(&service, &["key", "list", "--json"]))).unwrap();
+    let used = listed.as_array().unwrap().iter().find(|key| key["id"] == id).unwrap();
+    assert!(used["lastUsedAt"].is_string(), "{used}");
+}
+
+/// An operator who knows an id finds the account and the end.
+#[tokio::test]
+async fn a_sandbox_is_found_by_its_id() {
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let key = first_key(&service);
+    let id = sandbox(&service, &key).await;
+    let row = || {
+        let table = stdout(&sandboxd(&service, &["sandboxes", &id]));
+        table.lines().nth(1).unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row()[..4], [&*id, "default", "-", "running"]);
+    service.client(&key).unwrap().delete(&format!("/v1/sandboxes/{id}")).await.unwrap();
+    let ended = row();
+    assert_eq!((ended[3].as_str(), ended.last().unwrap().as_str()), ("terminated", "deleted"));
+    let unknown = sandboxd(&service, &["sandboxes", "sb_00000000000000000000"]);
+    assert!(!unknown.status.success());
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no sandbox 'sb_00000000000000000000'"));
 }
 
 async fn wait_for_status(client: &e2e::service::Client, status: u16) {

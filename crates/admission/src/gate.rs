@@ -12,6 +12,7 @@ use store::Store;
 
 use crate::error::{ApiError, of_quota, rate_limited};
 use crate::in_flight::{InFlight, Kind};
+use crate::key_uses::KeyUses;
 use crate::keyring::{Caller, InvalidKey, Keyring};
 use crate::limiter::{Limiter, RateHeaders, Refused};
 use crate::memory::RequestMemory;
@@ -22,6 +23,7 @@ use crate::proxies::TrustedProxies;
 /// Keys, limits and budgets of all accounts.
 pub struct Gate {
     pub keyring: Keyring,
+    pub key_uses: KeyUses,
     pub limiter: Limiter,
     /// Requests and streams of each account.
     pub in_flight: InFlight,

@@ -18,6 +18,7 @@ pub mod error;
 mod gate;
 mod holding;
 pub mod in_flight;
+pub mod key_uses;
 pub mod keyring;
 pub mod limiter;
 mod maintenance;

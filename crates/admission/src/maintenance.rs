@@ -1,4 +1,4 @@
-//! The background task of admission: refreshes the keyring and drops idle rate limit windows.
+//! The background task of admission: refreshes the keyring, drops idle rate limit windows and stores when keys were last used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use crate::Gate;
 const KEYS_EVERY: Duration = Duration::from_millis(300);
 /// In refreshes of the keyring.
 const SWEEP_EVERY: u32 = 20;
+/// In refreshes of the keyring: a minute.
+const SAVE_EVERY: u32 = 200;
 
 /// Runs until `stop` is cancelled; then the caller waits for the handle.
 pub fn maintain(gate: Arc<Gate>, stop: CancellationToken) -> JoinHandle<()> {
@@ -44,6 +46,17 @@ pub fn maintain(gate: Arc<Gate>, stop: CancellationToken) -> JoinHandle<()> {
             if round.is_multiple_of(SWEEP_EVERY) {
                 gate.limiter.sweep();
             }
+            if round.is_multiple_of(SAVE_EVERY) {
+                save_uses(&gate).await;
+            }
         }
+        save_uses(&gate).await;
     })
+}
+
+/// Waits for the disk on a thread of its own.
+async fn save_uses(gate: &Arc<Gate>) {
+    let gate = Arc::clone(gate);
+    // A panic is logged by its hook, and the next round tries again.
+    let _ = tokio::task::spawn_blocking(move || gate.key_uses.save()).await;
 }

@@ -17,6 +17,7 @@ use crate::Gate;
 use crate::error::ApiError;
 use crate::keyring::{Caller, EndedKey};
 use crate::request_id::RequestId;
+use crate::wall_clock::now;
 
 /// The status in log and metrics if the client disconnected before the response.
 const CLIENT_WENT_AWAY: u16 = 499;
@@ -185,6 +186,9 @@ macro_rules! line {
 impl Drop for Record {
     fn drop(&mut self) {
         let took = self.begun.elapsed();
+        if let Some(caller) = &self.caller {
+            self.gate.key_uses.note(&caller.key_id, now());
+        }
         self.gate.metrics.request(self.route, self.method, self.status, took);
         // Exhausted capacity is an expected response; other 5xx need the operator's attention.
         if self.status >= 500 && !self.is_expected && self.status != StatusCode::SERVICE_UNAVAILABLE.as_u16()

@@ -188,6 +188,7 @@ fn mcp_server(image: &str, stop: &CancellationToken) -> HttpServer {
 pub async fn gate(store: &MemoryStore, rates: Rates, output_memory: Arc<OutputMemory>) -> Result<Gate> {
     Ok(Gate {
         keyring: Keyring::load(store).await?,
+        key_uses: Default::default(),
         limiter: Limiter::new(rates),
         in_flight: Default::default(),
         request_memory: Default::default(),

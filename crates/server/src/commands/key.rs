@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use admission::key_uses::{self, LastUses};
 use admission::keyring::hash_of;
 use admission::wall_clock::now;
 use anyhow::{Result, bail, ensure};
@@ -30,13 +31,18 @@ pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
         },
         KeyCommand::Revoke { .. } | KeyCommand::Delete { .. } => open_existing_store(config)?,
     };
-    let done = carry_out(&store, command).await;
+    let uses = match &command {
+        // The list does not depend on them.
+        KeyCommand::List { .. } => key_uses::read(&config.data_dir).unwrap_or_default(),
+        _ => LastUses::new(),
+    };
+    let done = carry_out(&store, command, &uses).await;
     store.close().await;
     done?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
+async fn carry_out(store: &SqliteStore, command: KeyCommand, uses: &LastUses) -> Result<()> {
     match command {
         KeyCommand::Create { account, scopes, label, expires, limits, format } => {
             let text = new_text();
@@ -52,13 +58,13 @@ async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
             }
         }
         KeyCommand::List { json: true, account, .. } => {
-            let keys: Vec<_> = keys_of(store, account).await?.iter().map(as_json).collect();
+            let keys: Vec<_> = keys_of(store, account).await?.iter().map(|key| as_json(key, uses)).collect();
             stdout::print(&format!("{}\n", serde_json::to_string_pretty(&keys)?))?;
         }
         KeyCommand::List { json: false, all, account } => {
             let mut keys = keys_of(store, account).await?;
             let hidden = if all { 0 } else { hide_old(&mut keys, now()) };
-            stdout::print(&table(&keys))?;
+            stdout::print(&table(&keys, uses))?;
             if let Some(line) = hidden_line(hidden) {
                 eprintln!("sandboxd: {line}");
             }
@@ -125,7 +131,7 @@ async fn id_of(store: &dyn Store, given: String) -> Result<String> {
     }
 }
 
-fn as_json(key: &KeyRecord) -> serde_json::Value {
+fn as_json(key: &KeyRecord, uses: &LastUses) -> serde_json::Value {
     json!({
         "id": key.id,
         "account": key.account,
@@ -135,6 +141,7 @@ fn as_json(key: &KeyRecord) -> serde_json::Value {
         "createdAt": time(key.created_at),
         "revokedAt": key.revoked_at.map(time),
         "expiresAt": key.expires_at.map(time),
+        "lastUsedAt": uses.get(&key.id).copied().map(time),
         "limits": key.limits.to_string(),
     })
 }
@@ -160,14 +167,26 @@ fn hidden_line(hidden: usize) -> Option<String> {
     Some(format!("{keys}; 'sandboxd key list --all' shows all"))
 }
 
-fn table(keys: &[KeyRecord]) -> String {
-    let heading = ["ID", "ACCOUNT", "SCOPES", "BEGINS", "CREATED", "EXPIRES", "REVOKED", "LIMITS", "LABEL"];
+fn table(keys: &[KeyRecord], uses: &LastUses) -> String {
+    let heading = [
+        "ID",
+        "ACCOUNT",
+        "SCOPES",
+        "BEGINS",
+        "CREATED",
+        "LAST USED",
+        "EXPIRES",
+        "REVOKED",
+        "LIMITS",
+        "LABEL",
+    ];
     let heading = heading.map(str::to_owned);
-    let rows: Vec<[String; 9]> = std::iter::once(heading).chain(keys.iter().map(cells)).collect();
+    let cells = |key: &KeyRecord| cells(key, uses.get(&key.id).copied());
+    let rows: Vec<[String; 10]> = std::iter::once(heading).chain(keys.iter().map(cells)).collect();
     stdout::table(&rows)
 }
 
-fn cells(key: &KeyRecord) -> [String; 9] {
+fn cells(key: &KeyRecord, last_used: Option<TimeMs>) -> [String; 10] {
     let or_none = |at: Option<TimeMs>| at.map_or_else(|| "-".to_owned(), |at| time(at).to_string());
     [
         key.id.clone(),
@@ -175,6 +194,7 @@ fn cells(key: &KeyRecord) -> [String; 9] {
         key.scopes.clone(),
         format!("{}…", key.prefix_hint),
         time(key.created_at).to_string(),
+        or_none(last_used),
         or_none(key.expires_at),
         or_none(key.revoked_at),
         key.limits.to_string(),
@@ -276,18 +296,19 @@ mod tests {
 
     #[test]
     fn columns_stand_below_their_headings() {
-        let text = table(&[
+        let keys = [
             key("key_1", Some("for CI"), (None, "none")),
             key("key_22", None, (Some(TimeMs(1000)), "account")),
-        ]);
+        ];
+        let text = table(&keys, &[("key_1".to_owned(), TimeMs(500))].into());
         assert_eq!(
             text,
-            "ID      ACCOUNT  SCOPES        BEGINS     CREATED                   EXPIRES                   \
-             REVOKED                   LIMITS   LABEL\n\
-             key_1   default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  -                         \
-             -                         none     for CI\n\
-             key_22  default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  1970-01-01T00:00:02.000Z  \
-             1970-01-01T00:00:01.000Z  account\n"
+            "ID      ACCOUNT  SCOPES        BEGINS     CREATED                   LAST USED                 \
+             EXPIRES                   REVOKED                   LIMITS   LABEL\n\
+             key_1   default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  1970-01-01T00:00:00.500Z  \
+             -                         -                         none     for CI\n\
+             key_22  default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  -                         \
+             1970-01-01T00:00:02.000Z  1970-01-01T00:00:01.000Z  account\n"
         );
     }
 }

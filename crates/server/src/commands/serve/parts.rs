@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use admission::Gate;
 use admission::in_flight::InFlight;
+use admission::key_uses::KeyUses;
 use admission::keyring::Keyring;
 use admission::limiter::Limiter;
 use admission::metrics::RequestMetrics;
@@ -53,6 +54,7 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
     let builder = Builder::open(engine.clone(), Arc::clone(&store) as _, builder_settings(config)).await?;
     let gate = Gate {
         keyring: Keyring::load(store.as_ref()).await?,
+        key_uses: KeyUses::open(&config.data_dir),
         limiter: Limiter::new(limits.table()),
         in_flight: InFlight::new(config.quotas.table()),
         request_memory: Default::default(),

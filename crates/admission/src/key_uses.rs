@@ -1,0 +1,127 @@
+//! When each key was last used, for operators who look for keys that nobody needs.
+//!
+//! Requests note it in memory. [`crate::maintain`] writes a file in the data directory once a minute, which `sandboxd key list` reads; a crash
+//! loses a minute.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use base::{IgnorePoison, replace_file};
+use rules::TimeMs;
+
+const FILE: &str = "key-uses.json";
+/// Of one key. The table shows minutes.
+const NOTED_EVERY_MS: u64 = 60_000;
+
+/// Times of the last use by the ids of keys.
+pub type LastUses = BTreeMap<String, TimeMs>;
+
+/// Notes the uses of keys.
+#[derive(Debug, Default)]
+pub struct KeyUses {
+    /// `None`: they are only in memory.
+    file: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: LastUses,
+    is_changed: bool,
+    is_failing: bool,
+}
+
+/// Reads the file of the service with this data directory. Without one no use is known.
+pub fn read(data_dir: &Path) -> io::Result<LastUses> {
+    let bytes = match std::fs::read(data_dir.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LastUses::new()),
+        read => read?,
+    };
+    let stored: BTreeMap<String, u64> = serde_json::from_slice(&bytes)?;
+    Ok(stored.into_iter().map(|(id, at)| (id, TimeMs(at))).collect())
+}
+
+impl KeyUses {
+    /// Goes on with the file of an earlier daemon. One that cannot be read counts as empty.
+    pub fn open(data_dir: &Path) -> Self {
+        let last = read(data_dir).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read when keys were last used");
+            LastUses::new()
+        });
+        let state = State { last, ..State::default() };
+        Self { file: Some(data_dir.join(FILE)), state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().ignore_poison()
+    }
+
+    pub fn note(&self, key_id: &str, now: TimeMs) {
+        let mut state = self.lock();
+        if state.last.get(key_id).is_some_and(|last| now.since(*last) < NOTED_EVERY_MS) {
+            return;
+        }
+        state.last.insert(key_id.to_owned(), now);
+        state.is_changed = true;
+    }
+
+    /// Writes the file if a key was used since. A failure is logged once; the next call tries again.
+    pub fn save(&self) {
+        let Some(file) = &self.file else { return };
+        let stored: BTreeMap<String, u64> = {
+            let mut state = self.lock();
+            if !std::mem::take(&mut state.is_changed) {
+                return;
+            }
+            state.last.iter().map(|(id, at)| (id.clone(), at.0)).collect()
+        };
+        // Serializing text and numbers cannot fail.
+        let bytes = serde_json::to_vec(&stored).unwrap_or_default();
+        // Without the lock, which requests need.
+        let written = replace_file(file, &bytes, 0o600);
+        let mut state = self.lock();
+        let was_failing = std::mem::replace(&mut state.is_failing, written.is_err());
+        let Err(error) = written else { return };
+        state.is_changed = true;
+        drop(state);
+        if !was_failing {
+            tracing::warn!(%error, "cannot store when keys were last used");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_survive_a_restart_and_are_written_only_if_there_are_new_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(read(dir.path()).unwrap().is_empty());
+        let uses = KeyUses::open(dir.path());
+        uses.save();
+        assert!(!dir.path().join(FILE).exists());
+        uses.note("key_1", TimeMs(100_000));
+        uses.note("key_1", TimeMs(100_000 + NOTED_EVERY_MS - 1));
+        uses.note("key_2", TimeMs(5));
+        uses.save();
+        let next = KeyUses::open(dir.path());
+        next.note("key_1", TimeMs(100_000 + NOTED_EVERY_MS));
+        next.save();
+        let expected = [("key_1", 160_000), ("key_2", 5)].map(|(id, at)| (id.to_owned(), TimeMs(at)));
+        assert_eq!(read(dir.path()).unwrap(), expected.into());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error_of_the_reader_only() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), "{").unwrap();
+        assert!(read(dir.path()).is_err());
+        let uses = KeyUses::open(dir.path());
+        uses.note("key_1", TimeMs(1));
+        uses.save();
+        assert_eq!(read(dir.path()).unwrap().len(), 1);
+    }
+}
