@@ -327,6 +327,12 @@ async fn a_sandbox_without_its_disk_starts_with_an_empty_one() {
     fs::remove_file(&disk).unwrap();
     let rig = halted.start().await.unwrap();
     assert_eq!(rig.recovered, Recovered { stopped: 1, ..Recovered::default() });
+    let lost = events(&rig, &id).await.pop().unwrap();
+    assert!(lost.data["message"].as_str().unwrap().starts_with("its disk is missing"), "{lost:?}");
+    // A second start records no further events.
+    let before = events(&rig, &id).await;
+    let rig = rig.restart().await.unwrap();
+    assert_eq!(events(&rig, &id).await, before);
     assert_eq!(rig.output(&id, "ls; pwd").await.unwrap(), "/workspace\n");
     rig.clear().await.unwrap();
 }

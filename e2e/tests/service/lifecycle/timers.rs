@@ -24,7 +24,7 @@ async fn create_with_timeouts(client: &Client, timeout_ms: u64, idle_timeout_ms:
 
 #[tokio::test]
 async fn the_end_of_the_lifetime_terminates() {
-    let (_service, client) = user().await;
+    let (service, client) = user().await;
     let id = create_with_timeouts(&client, 3_000, 0).await;
     let started = time(&client.get(&sandbox_path(&id)).await.unwrap().is(200).unwrap()["startedAt"]);
     // A running command is killed too.
@@ -41,6 +41,16 @@ async fn the_end_of_the_lifetime_terminates() {
     );
     let lived = time(&error["details"]["terminatedAt"]) - started;
     assert!((2_950..10_000).contains(&lived), "{lived} ms");
+    assert_logged(&service, &id, "terminated a sandbox without a request").await;
+}
+
+/// The operator can find out what became of a sandbox, and whose it was.
+async fn assert_logged(service: &Service, id: &str, what: &str) {
+    wait_until("the log has it", async || {
+        let log = service.log();
+        log.lines().any(|line| line.contains(what) && line.contains(id) && line.contains("account"))
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -64,13 +74,14 @@ async fn the_lifetime_does_not_count_while_paused() {
 
 #[tokio::test]
 async fn an_idle_sandbox_is_paused_and_resumed_by_a_command() {
-    let (_service, client) = user().await;
+    let (service, client) = user().await;
     let id = create_with_timeouts(&client, 0, 600).await;
     let started = time(&client.get(&sandbox_path(&id)).await.unwrap().is(200).unwrap()["startedAt"]);
     wait_until("it is paused", async || state(&client, &id).await == "paused").await;
     let sandbox = client.get(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
     let awake = time(&sandbox["pausedAt"]) - started;
     assert!((550..5_000).contains(&awake), "{awake} ms");
+    assert_logged(&service, &id, "paused a sandbox without a request").await;
     let result = run_command(&client, &id, json!({ "command": "echo awake" })).await;
     assert_eq!(result["stdout"], "awake\n");
     // The idle timeout applies again.
