@@ -31,6 +31,7 @@ mod upgrade;
 use std::sync::Arc;
 
 use admission::error::ApiError;
+use admission::record::ErrorSummary;
 use admission::request_id::RequestId;
 use api::{ErrorCode, SandboxId};
 use axum::body::{Body, HttpBody as _};
@@ -128,8 +129,9 @@ async fn pass(service: &Service, request: Request, id: &SandboxId, port: u16) ->
             response
         }
         Err(error) => {
+            let ErrorSummary { code, cause, limit, limit_value } = ErrorSummary::of(&error);
             tracing::debug!(
-                target: "sandboxd::relay", sandbox = %id, port, code = error.code.as_str(), cause = error.cause_text(),
+                target: "sandboxd::relay", sandbox = %id, port, code = code.as_str(), cause, limit, limit_value,
                 request_id = &*requester.id.0, "a request through a port failed"
             );
             refuse(service, &requester, &error)
