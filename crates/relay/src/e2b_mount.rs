@@ -58,6 +58,7 @@ impl E2b {
                 Some(by_headers(request.headers()))
             }
             HostOf::Service if E2bApi::owns_path(request.uri().path()) => Some(Target::Control),
+            HostOf::Service if is_signed_file(request) => Some(Target::Refused(unnamed_sandbox(request))),
             HostOf::Port(id, port) => self.port(id, *port, request),
             HostOf::Service | HostOf::UnknownName => None,
         }
@@ -117,6 +118,21 @@ fn is_local(request: &Request) -> bool {
     let Some(host) = host_text(request) else { return false };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// Whether the URL is one that clients sign for files. With `E2B_SANDBOX_URL` its host is the service, and nothing in it names the sandbox.
+fn is_signed_file(request: &Request) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    request.uri().path() == "/files" && query.split('&').any(|pair| pair.starts_with("signature="))
+}
+
+/// The refusal of such a URL. The signature cannot name the sandbox, because it is a hash.
+fn unnamed_sandbox(request: &Request) -> E2bError {
+    let header = if is_local(request) { "send the header 'E2b-Sandbox-Id: ID', or " } else { "" };
+    let message = format!(
+        "this signed URL names no sandbox; {header}sign it in a program without E2B_SANDBOX_URL, so that its host is {ENVD_PORT}-ID.DOMAIN"
+    );
+    E2bError::new(StatusCode::UNAUTHORIZED, message)
 }
 
 /// The response for a sandbox that is not running. Their clients know the text.

@@ -241,6 +241,25 @@ async fn malformed_options_are_an_error_of_the_service() {
     assert_eq!(fixture.ask(&format!("DELETE /sandboxes/{id}"), Value::Null).await.status, 204);
 }
 
+#[tokio::test]
+async fn a_signed_url_without_a_sandbox_says_what_it_lacks() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create(json!({})).await;
+    let call = "GET /files?path=%2Ftmp%2Fz&signature=v1_x";
+    for (host, has_header) in [("127.0.0.1:8443", true), ("localhost", true), ("service.example", false)] {
+        let got = fixture.send(host, call, "", "").await;
+        let message = got.body["message"].as_str().unwrap();
+        assert_eq!(got.status, 401, "{host}: {message}");
+        assert!(
+            message.contains("without E2B_SANDBOX_URL") && message.contains("49983-ID.DOMAIN"),
+            "{message}"
+        );
+        assert_eq!(message.contains("E2b-Sandbox-Id: ID"), has_header, "{host}: {message}");
+    }
+    let named = fixture.send_with("localhost", call, &[(SANDBOX_ID, &id)], "").await;
+    assert_eq!((named.status, &named.body["message"]), (401, &json!("invalid signature")));
+}
+
 /// The log line of a refused request has the code of the native API, and the metrics count the reason.
 #[tokio::test]
 async fn refusals_are_counted_and_logged_as_those_of_the_native_api() {

@@ -105,7 +105,8 @@ impl Welcome<'_> {
         };
         format!(
             "For programs that use the packages of E2B:\n\n\
-             export E2B_API_KEY={} E2B_API_URL={url} E2B_SANDBOX_URL={url}{trust}\n\n",
+             export E2B_API_KEY={} E2B_API_URL={url} E2B_SANDBOX_URL={url}{trust}\n\n\
+             The URLs of download_url and upload_url name their sandbox only without E2B_SANDBOX_URL.\n\n",
             key.e2b_text()
         )
     }
