@@ -32,6 +32,7 @@ from .._version import VERSION
 from ._background import AsyncCleanups
 from ._payload import AsyncPayload
 from ._platform import TIMEOUTS, Abandoning, AsyncSocket, InvalidStatus, interrupt, sleep
+from ._port_transport import AsyncPortTransport, NewToken
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -242,6 +243,10 @@ class AsyncTransport(HasKey):
         """Opens a websocket. Waits for limits, but is not repeated after other errors."""
         call = Call("GET", path, Safety.ONLY_UNSTARTED)
         return await self._repeated(call, partial(self._socket, path))
+
+    def for_port(self, port_url: str, new_token: Optional[NewToken]) -> AsyncPortTransport:
+        """Sends the requests of an HTTP client for a port through the same connections."""
+        return AsyncPortTransport(self._http, self.settings.service_url, port_url, new_token)
 
     def for_cleanup(self, call: Call) -> Call:
         """The call as a part of a clean-up. It waits for rate limits, but not for capacity."""

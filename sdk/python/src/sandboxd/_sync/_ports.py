@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import List, Literal, Optional
+
+from httpx import Client
 
 from .. import models
 from .._bodies import check_integer
+from .._names import OtherNames
 from .._request import given, key_headers
 from .._retry import Safety
-from .._units import Duration, milliseconds
+from .._units import Duration, milliseconds, seconds
+from . import _platform
 from ._context import SandboxContext
 from ._payload import json_payload
 from ._transport import Call
 
 
-class Ports:
-    """The ports of a sandbox."""
+class Ports(OtherNames):
+    """The ports of a sandbox: `expose` gives a port a URL, and `client` returns an HTTP client for it."""
 
     def __init__(self, context: SandboxContext) -> None:
         self._context = context
@@ -38,6 +43,9 @@ class Ports:
         - `visibility`: `private` (the default), with a key of the account or a token; or `public`, for anyone who knows the URL.
         - `auto_resume`: with False, requests through the port do not resume a paused sandbox.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same result.
+
+        Python often does not resolve the name in the URL ("Name or service not known"): `client` returns an HTTP client that needs
+        no name.
         """
         check_integer("port", port)
         body = given(port=port, visibility=visibility, autoResume=auto_resume)
@@ -47,6 +55,33 @@ class Ports:
         visible, resumes = str(exposed.visibility), exposed.auto_resume
         self._context.record("port.exposed", port=exposed.port, visibility=visible, autoResume=resumes)
         return exposed
+
+    def client(self, port: int, *, timeout: Optional[Duration] = None) -> Client:
+        """
+        Returns an httpx client for a program in the sandbox. Its base URL is that of the port, which is exposed as `private` unless
+        it is exposed already. The client connects to the address of the service, trusts its certificate, and sends and renews the
+        token of a private port.
+
+            with sandbox.ports.client(8000) as http:
+                print(http.get("/").text)
+
+        - `timeout`: how long the program may take for a response. Default: the `timeout` of the client of the service.
+
+        While no program listens on the port, the response is 502. The client ends with that of the service. Websockets need the URL
+        and a `token`.
+        """
+        check_integer("port", port)
+        return _platform.opening(self._client(port, timeout))
+
+    def _client(self, port: int, timeout: Optional[Duration]) -> Client:
+        exposed = next((each for each in self.list() if each.port == port), None) or self.expose(port)
+        transport = self._context.transport
+        limit = transport.settings.timeout if timeout is None else seconds(timeout)
+        new_token = None if exposed.visibility == "public" else partial(self.token, port)
+        # Its transport decides what is trusted and where requests go, not the variables of the environment.
+        return Client(
+            base_url=exposed.url, transport=transport.for_port(exposed.url, new_token), timeout=limit, trust_env=False
+        )
 
     def list(self) -> List[models.Port]:
         """Lists the exposed ports."""
