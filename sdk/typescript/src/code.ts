@@ -36,7 +36,7 @@ export interface RunCodeOptions extends ResumingOptions {
   context?: CodeContext | string;
   /** Environment variables for this execution. */
   env?: Readonly<Record<string, string>>;
-  /** Interrupts the code after this time. Default: 60,000. */
+  /** Interrupts the code after this time, at most 300,000. Default: 60,000, also of `undefined`. */
   timeoutMs?: number;
   /** The same as a text with its unit, such as `2m`. */
   timeout?: Duration;

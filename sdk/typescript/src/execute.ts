@@ -36,8 +36,8 @@ export interface CommandOptions extends ResumingOptions {
   /** Text for standard input. */
   stdin?: string;
   /**
-   * Kills the command and all its processes after this time. Default: 60,000, for a detached command unlimited. `execute` runs a
-   * command with more than 300,000 detached.
+   * Kills the command and all its processes after this time, at most 86,400,000; of a stream 300,000. Default: 60,000, also of
+   * `undefined`; for a detached command unlimited. `execute` runs a command with more than 300,000 detached.
    */
   timeoutMs?: number;
   /** The same as a text with its unit, such as `90s` or `10m`. */

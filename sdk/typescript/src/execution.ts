@@ -182,12 +182,19 @@ export class Execution extends Described {
     return view;
   }
 
-  /** The output as it appears. Lost connections are established again, and no line is missed or repeated. */
+  /**
+   * The output as it appears. Lost connections are established again, and no line is missed or repeated. A line arrives when it ends,
+   * or with the end of the output: a prompt such as `Name: ` is not delivered while the command waits for input. `output` has it, and
+   * so has a terminal.
+   */
   follow(options: FollowOptions = {}): FollowedOutput {
     return new FollowedOutput(this, checkNames(options, FOLLOW));
   }
 
-  /** Writes to standard input and returns when the command has taken the bytes. A write whose response is lost is not retried. */
+  /**
+   * Writes to standard input, which `start` keeps open with `openStdin: true`, and returns when the command has taken the bytes. A
+   * write whose response is lost is not retried. What the command asks for without a line end is in `output`, not in `follow`.
+   */
   async writeStdin(data: string | Uint8Array, options: StdinOptions = {}): Promise<StdinWritten> {
     const { close, autoResume, signal } = checkNames(options, STDIN);
     return contextOf(this).json({

@@ -206,7 +206,8 @@ export class Sandbox extends Described implements AsyncDisposable {
 
   /**
    * Runs a command and delivers its output line by line; the last item is `done`. Ending the iteration early kills the command. A
-   * list of a program and its arguments needs no quotes.
+   * list of a program and its arguments needs no quotes. A line arrives when it ends, or with the end of the output: for prompts use
+   * `start`, whose `output` has them, or `terminal`.
    */
   stream(command: Command, options: StreamOptions = {}): OutputStream {
     return new OutputStream(contextOf(this), command, options);
@@ -214,7 +215,7 @@ export class Sandbox extends Described implements AsyncDisposable {
 
   /**
    * Starts a detached command, which continues without its client, as long as its sandbox if it has no `timeout`. The result is an
-   * object to wait for it, to follow its output and to end it.
+   * object to wait for it, to follow its output and to end it. With `openStdin`, `writeStdin` answers the prompts in its `output`.
    */
   async start(command: Command, options: StartOptions = {}): Promise<Execution> {
     return start(contextOf(this), command, options);

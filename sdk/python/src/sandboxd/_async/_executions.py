@@ -142,6 +142,9 @@ class AsyncExecution(OtherNames):
         """
         The output as it appears, from the offset `after` or the beginning. Lost connections are established again, and no line is missed
         or repeated. With `line_ends`, the concatenation of the lines is the output as written.
+
+        A line arrives when it ends, or with the end of the output: a prompt such as `Name: ` is not delivered while the command waits
+        for input. `output` has it, and so has `terminal`.
         """
         return AsyncFollowedOutput(self._context, self._path, after=after, line_ends=line_ends)
 
@@ -149,8 +152,9 @@ class AsyncExecution(OtherNames):
         self, data: Union[str, bytes], *, close: bool = False, auto_resume: Optional[bool] = None
     ) -> models.StdinWritten:
         """
-        Writes to standard input and returns when the command has taken the bytes; with `close`, closes it afterwards. A write
-        whose response is lost is not retried.
+        Writes to standard input, which `start` keeps open with `open_stdin=True`, and returns when the command has taken the bytes;
+        with `close`, closes it afterwards. A write whose response is lost is not retried. What the command asks for without a line
+        end is in `output`, not in `follow`.
         """
         path = self._path("/stdin", close=close or None, autoResume=auto_resume)
         payload = AsyncPayload(data, "application/octet-stream")

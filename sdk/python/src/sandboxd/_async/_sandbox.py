@@ -248,8 +248,8 @@ class AsyncSandbox(OtherNames):
         - `user`: a name in the sandbox's `/etc/passwd`. Default: `root`.
         - `stdin`: text for standard input. Default: empty.
         - `timeout`: the time after which the command and all its processes are killed: seconds, a text such as `"90m"`, or a
-          `timedelta`, at most 24 hours. Default: 60 seconds. A command with more than 5 minutes runs detached, and its output is
-          collected, for which the key needs the scope `read`, too. The `timeout` of the sandbox also ends its commands: the logger
+          `timedelta`, at most 24 hours. There is always one: without it, or with None, 60 seconds. A command with more than 5 minutes
+          runs detached, and its output is collected, for which the key needs the scope `read`, too. The `timeout` of the sandbox also ends its commands: the logger
           `sandboxd` warns if `view` says that it ends before.
         - `auto_resume`: with False, the call fails if the sandbox is paused, instead of resuming it.
         - `run_id`: the run to which the command belongs. Default: that of this object.
@@ -308,10 +308,12 @@ class AsyncSandbox(OtherNames):
         """
         Runs a command and delivers its output line by line: `Stdout`, `Stderr`, and `Done` at the end. Closing the stream earlier
         kills the command. The command starts when the stream is read or entered, and not before: a stream that is only created runs
-        nothing.
+        nothing. A line arrives when it ends, or with the end of the output: a prompt such as `Name: ` is not delivered while the
+        program waits. For dialogues use `start`, whose `output` has it, or `terminal`.
 
         - `command`, `cwd`, `env`, `user`, `stdin`, `auto_resume`, `run_id`: those of `execute`.
-        - `timeout`: the time after which the command is killed, at most 5 minutes. Default: 60 seconds. `start` has no such limit.
+        - `timeout`: the time after which the command is killed, at most 5 minutes. There is always one: without it, or with None,
+          60 seconds. `start` has no such limit.
         - `line_ends`: lines have their ends, so that their concatenation is the output as written.
         - `on_stdout`, `on_stderr`: are called with the lines that are read.
         """
@@ -352,7 +354,8 @@ class AsyncSandbox(OtherNames):
         Starts a detached command, which continues without its client, and returns its execution.
 
         - `command`, `cwd`, `env`, `user`, `stdin`, `auto_resume`, `run_id`: those of `execute`.
-        - `open_stdin`: keeps standard input open after `stdin`, for `write_stdin`.
+        - `open_stdin`: keeps standard input open after `stdin`, for `write_stdin`. `follow` delivers whole lines only: prompts are
+          in `output`, or use `terminal`.
         - `timeout`: the time after which the command is killed, at most 24 hours. Default: as long as the sandbox lives. The logger
           `sandboxd` warns if `view` says that the sandbox ends before.
         - `reader_timeout`: how long the command waits for a reader when its stored output is full and nobody reads it. Then the
@@ -388,7 +391,8 @@ class AsyncSandbox(OtherNames):
         - `language`: `python` (default), `javascript`, `bash`, or another kernel of the image.
         - `context`: one of `contexts`, which keeps its state. Default: the default context of the `language`.
         - `env`: environment variables of the code.
-        - `timeout`: the time after which the code is interrupted, at most 5 minutes. Default: 60 seconds.
+        - `timeout`: the time after which the code is interrupted, at most 5 minutes. There is always one: without it, or with None,
+          60 seconds.
         - `auto_resume`, `run_id`: those of `execute`.
         - `on_stdout`, `on_stderr`, `on_result`, `on_exception`: get the output as it appears.
         """
