@@ -226,6 +226,7 @@ def test_a_websocket_waits_for_a_limit() -> None:
 def test_a_notice_names_the_limit_and_the_setting(details: Dict[str, Any], text: str) -> None:
     error = ResourceExhausted("the image is being pulled; try again in 41 s", details=details)
     assert wait_text(error, 40.5) == text
+    assert wait_text(error, 40.5, 22.4) == text.replace("waiting 41 s", "waiting 41 s, after 22 s")
 
 
 def test_queued_calls_leave_in_order_and_apart() -> None:

@@ -57,7 +57,7 @@ pub async fn find_image(
         let pull = service.images.ensure(&name, Arc::new(|_| {}));
         return match tokio::time::timeout(wait.total, pull).await {
             Ok(image) => image.map_err(of_image),
-            Err(_) => Err(being_pulled(&name)),
+            Err(_) => Err(being_pulled(&name, report_of(service, &name).as_ref())),
         };
     }
     match reference {
@@ -160,7 +160,8 @@ impl Request<'_> {
         };
         let pulled = tokio::time::timeout(wait.total, pulling).await;
         service.image_access.save();
-        pulled.unwrap_or_else(|_| Err(being_pulled(name)))
+        pulled
+            .unwrap_or_else(|_| Err(being_pulled(name, report_of(service, &reference.to_string()).as_ref())))
     }
 }
 
@@ -169,10 +170,31 @@ async fn is_confirmed(mut confirmed: watch::Receiver<bool>) -> bool {
     confirmed.wait_for(|is_confirmed| *is_confirmed).await.is_ok()
 }
 
-fn being_pulled(name: &str) -> ApiError {
-    let why = format!("image {} is being pulled", rules::quoted(name));
+/// How far the pull of an image is.
+fn report_of(service: &Service, image: &str) -> Option<PullReport> {
+    service.images.pulls().into_iter().find(|pull| pull.image == image)
+}
+
+/// Clients that wait print the message, so it has the progress.
+fn being_pulled(name: &str, report: Option<&PullReport>) -> ApiError {
+    let progress = report.map(progress_text).unwrap_or_default();
+    let why = format!("image {} is being pulled{progress}", rules::quoted(name));
     let (code, condition) = (RefusalCode::ResourceExhausted, Condition::ImagePull);
     ApiError::refused(code, why, condition, PULL_RETRY_S).with_detail("field", "image")
+}
+
+/// How far a pull is, in the message of a refusal; empty before there is anything to say.
+fn progress_text(report: &PullReport) -> String {
+    let PullReport { stage, done_bytes, total_bytes, .. } = report;
+    let megabytes = |bytes: &u64| bytes.div_ceil(1 << 20);
+    match stage {
+        PullStep::Fetching if *total_bytes > 0 => {
+            format!(", {} of {} MB", megabytes(done_bytes), megabytes(total_bytes))
+        }
+        PullStep::Resolving | PullStep::Fetching => String::new(),
+        PullStep::Building => ", a stand-in is built from Debian packages, which takes minutes".to_owned(),
+        PullStep::Storing => ", it is written to disk".to_owned(),
+    }
 }
 
 /// What the account can use in place of an image.
@@ -181,4 +203,28 @@ fn known(service: &Service, account: &str) -> KnownImages {
     let ready = templates.iter().filter(|template| template.state == TemplateState::Ready);
     let templates = ready.map(|template| template.name.clone()).collect();
     KnownImages { images: service.images.operator_names(), templates }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_how_far_the_pull_is() {
+        let text = |stage, done_bytes, total_bytes| {
+            let (image, source) = ("python:3.12".to_owned(), "registry".to_owned());
+            let report = PullReport { image, source, stage, done_bytes, total_bytes };
+            being_pulled("python:3.12", Some(&report)).message
+        };
+        let pulled = "image 'python:3.12' is being pulled";
+        assert_eq!(text(PullStep::Resolving, 0, 0), format!("{pulled}; try again in 10 s"));
+        assert_eq!(
+            text(PullStep::Fetching, 12 << 20, (28 << 20) - 1),
+            format!("{pulled}, 12 of 28 MB; try again in 10 s")
+        );
+        assert_eq!(text(PullStep::Fetching, 0, 0), format!("{pulled}; try again in 10 s"));
+        assert!(text(PullStep::Building, 0, 0).contains("which takes minutes; try again in 10 s"));
+        assert!(text(PullStep::Storing, 1, 1).contains("written to disk"));
+        assert_eq!(being_pulled("python:3.12", None).message, format!("{pulled}; try again in 10 s"));
+    }
 }

@@ -125,8 +125,11 @@ class LimitQueues:
             if queue is not None and place is not None:
                 self._remove(kind, queue, place)
 
-    def notice(self, number: int, error: SandboxdError, pause: float, now: float) -> Optional[str]:
-        """The announcement of the wait of a call; None if the last announcement of the limit covers it."""
+    def notice(self, number: int, error: SandboxdError, pause: float, now: float, *, waited: float = 0.0) -> Optional[str]:
+        """
+        The announcement of the wait of a call, which has waited for `waited` seconds already; None if the last announcement of the limit
+        covers it.
+        """
         with self._lock:
             limit = _limit_id(error)
             self._waiting.setdefault(limit, set()).add(number)
@@ -135,7 +138,8 @@ class LimitQueues:
                 return None
             self._announced[limit] = until
             calls = len(self._waiting[limit])
-        return wait_text(error, pause) if calls == 1 else f"{wait_text(error, pause)} ({calls} calls wait)"
+        text = wait_text(error, pause, waited)
+        return text if calls == 1 else f"{text} ({calls} calls wait)"
 
     def end(self, kind: str, number: int) -> None:
         """Forgets a call that is over."""
@@ -158,10 +162,11 @@ class LimitQueues:
             del self._queues[kind]
 
 
-def wait_text(error: SandboxdError, pause: float) -> str:
-    """What a call waits for, how long, and who can change it."""
+def wait_text(error: SandboxdError, pause: float, waited: float = 0.0) -> str:
+    """What a call waits for, how long, how long it has waited, and who can change it."""
     limit, value, key = (error.details.get(name) for name in ("limit", "value", "key"))
-    wait = f"waiting {math.ceil(pause)} s"
+    so_far = f", after {waited:.0f} s" if waited >= 1 else ""
+    wait = f"waiting {math.ceil(pause)} s{so_far}"
     if not isinstance(limit, str) or not isinstance(value, int):
         return f"{wait}: {error.message}"
     setting = f"; the operator sets {key}" if isinstance(key, str) else ""

@@ -117,6 +117,8 @@ class _Attempts:
         self.total = 0
         self.failures = 0
         """Those attempts that failed otherwise than by a limit that ends at a known time."""
+        self.waited = 0.0
+        """The seconds for which it has waited for limits."""
         self.error: Optional[SandboxdError] = None
         """The last error."""
 
@@ -296,7 +298,7 @@ class AsyncTransport(HasKey):
         if error.code not in LIMITS or error.retry_after is None:
             await sleep(pause)
             return
-        notice = self._queues.notice(made.number, error, pause, time.monotonic())
+        notice = self._queues.notice(made.number, error, pause, time.monotonic(), waited=made.waited)
         if notice is not None:
             _LOG.warning("%s", notice)
         if error.code == RATE_LIMITED:
@@ -333,6 +335,7 @@ class AsyncTransport(HasKey):
         except _AttemptFailed as failed:
             is_refused = isinstance(failed.fault, Answered) and failed.fault.code in LIMITS
             raise
+        made.waited += pause
         finally:
             self._queues.returned(call.kind, is_refused=is_refused)
 
