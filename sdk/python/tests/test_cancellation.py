@@ -7,12 +7,13 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Iterator, List, Optional, Type
 
 import pytest
 
-from sandboxd import AsyncSandboxd, EventStream, NetworkError, Sandboxd
+from sandboxd import AsyncSandboxd, EventStream, InvalidState, NetworkError, Sandboxd
 from sandboxd._async import _background
 from sandboxd._sync import _background as blocking_background
 from scripted import EXECUTION, RESULT, SANDBOX, VIEW, Handler, Received, Service, answer, failure
@@ -395,3 +396,42 @@ def test_each_event_loop_has_its_own_default_client(monkeypatch: pytest.MonkeyPa
             return (await AsyncSandbox.connect(SANDBOX).execute("x")).stdout
 
         assert [asyncio.run(use()) for _ in range(3)] == ["hi\n"] * 3
+
+
+def test_closing_a_client_ends_the_calls_of_its_threads_and_their_sandboxes_are_terminated() -> None:
+    waiting = Waiting()
+    terminated = threading.Event()
+
+    def respond(received: Received, handler: Handler) -> None:
+        if received.method == "DELETE":
+            terminated.set()
+            answer(200, TERMINATED)(received, handler)
+        elif received.path.endswith("/execute"):
+            waiting(received, handler)
+        else:
+            answer(201, VIEW)(received, handler)
+
+    def work(client: Sandboxd) -> None:
+        with client.sandboxes.create("i") as sandbox:
+            sandbox.execute("sleep 1000", timeout=100)
+
+    with Service(respond) as service:
+        begin = time.monotonic()
+        with ThreadPoolExecutor(1) as pool, Sandboxd(**service.settings) as client:
+            call = pool.submit(work, client)
+            assert waiting.began.wait(5)
+            late = pool.submit(work, client)
+        assert isinstance(call.exception(), InvalidState) and isinstance(late.exception(), InvalidState)
+        assert terminated.is_set() and time.monotonic() - begin < 5
+        assert [each.method for each in service.received] == ["POST", "POST", "DELETE"], "nothing is repeated"
+
+
+def test_a_create_that_the_end_of_its_client_cuts_off_is_undone() -> None:
+    waiting = Waiting()
+    with Service([waiting, answer(201, VIEW), answer(200, TERMINATED)]) as service:
+        with ThreadPoolExecutor(1) as pool, Sandboxd(**service.settings) as client:
+            call = pool.submit(client.sandboxes.create, "i")
+            assert waiting.began.wait(5)
+            time.sleep(0.1)
+        assert isinstance(call.exception(), InvalidState)
+        assert_is_undone(service.received)

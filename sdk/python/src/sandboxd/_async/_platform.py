@@ -147,8 +147,8 @@ _CLOSING: "set[asyncio.Task[None]]" = set()
 """The loop holds only weak references to its tasks."""
 
 
-def interrupt(response: httpx.Response) -> None:
-    """Wakes a reader of the response. Not needed here: closing it has this effect."""
+def interrupt(stream: object) -> None:
+    """Wakes a reader of a connection. Not needed here: closing it has this effect."""
 
 
 class AsyncSocket:

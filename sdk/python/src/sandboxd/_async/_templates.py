@@ -21,7 +21,7 @@ from . import _platform
 from ._following import AsyncFollowing
 from ._paging import AsyncPagedList
 from ._payload import AsyncPayload, json_payload
-from ._transport import AsyncTransport, Call
+from ._transport import AsyncTransport, Call, is_cut_off
 
 DOCKERFILE = "Dockerfile"
 TemplateOrId = Union[str, models.Template]
@@ -274,7 +274,7 @@ class AsyncTemplates:
             raise
         except BaseException as error:
             # With a key of the caller, another call may wait for the same build.
-            is_unknown = isinstance(error, _platform.CANCELLED) and call.progress.may_have_effect
+            is_unknown = is_cut_off(error) and call.progress.may_have_effect
             if key is None and (template is not None or is_unknown):
                 undo = partial(self._undo, call, template)
                 await self._transport.cleanups.run("cancelling the build of a cancelled call", undo)

@@ -9,7 +9,7 @@ import ssl
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, AsyncIterator, Callable, Dict, FrozenSet, List, Optional, Protocol, TypeVar, cast
+from typing import Any, AsyncIterator, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, TypeVar, cast
 
 import httpx
 from websockets.exceptions import WebSocketException
@@ -24,6 +24,7 @@ from .._errors import (
     of_response,
 )
 from .._limit_queue import LimitQueues
+from .._open_connections import OpenConnections
 from .._retry import LIMITS, RATE_LIMITED, Answered, Failed, Fault, Safety, had_no_effect, limit_wait, may_repeat, wait
 from .._secrets import HasKey, Secret, without_frames
 from .._settings import Settings
@@ -31,7 +32,7 @@ from .._timeouts import Timeouts
 from .._version import VERSION
 from ._background import AsyncCleanups
 from ._payload import AsyncPayload
-from ._platform import TIMEOUTS, Abandoning, AsyncSocket, InvalidStatus, interrupt, sleep
+from ._platform import CANCELLED, TIMEOUTS, Abandoning, AsyncSocket, InvalidStatus, interrupt, sleep
 from ._port_transport import AsyncPortTransport, NewToken
 
 T = TypeVar("T")
@@ -46,6 +47,8 @@ SLACK = 2.0
 CLEANUP_WAIT = 300.0
 """Seconds for which a clean-up waits for rate limits, whatever the client waits for: otherwise sandboxes would be left."""
 _LOG = logging.getLogger("sandboxd")
+_OPENED = frozenset(("connection.connect_tcp.complete", "connection.start_tls.complete"))
+"""The events of httpcore whose value is a new connection."""
 _REFUSED = "no service answers there: check that it runs, which 'sandboxd serve' starts, and that the URL is right"
 _ADVICE = (
     "this client does not trust the certificate: trust the service's certificate file (SANDBOXD_CERTIFICATE or the argument "
@@ -114,11 +117,11 @@ class _Attempts:
         """Its place among the calls that wait."""
         self.left = left
         """The seconds for which it may wait for limits."""
+        self.waited = 0.0
+        """The seconds for which it has waited for limits."""
         self.total = 0
         self.failures = 0
         """Those attempts that failed otherwise than by a limit that ends at a known time."""
-        self.waited = 0.0
-        """The seconds for which it has waited for limits."""
         self.error: Optional[SandboxdError] = None
         """The last error."""
 
@@ -192,7 +195,7 @@ class AsyncResponse:
 
     async def interrupt(self) -> None:
         """Closes the connection, also while another thread or task reads."""
-        interrupt(self._response)
+        interrupt(self._response.extensions.get("network_stream"))
         await self.close()
 
     def __del__(self) -> None:
@@ -209,6 +212,7 @@ class AsyncTransport(HasKey):
         """The clean-ups after cancelled calls."""
         self._is_closed = False
         self._queues = LimitQueues()
+        self._connections = OpenConnections()
         # Proxies and certificates of environment variables are not used: the key goes to the configured service only. The number
         # of connections is unlimited, because a stream occupies one.
         self._http = http or httpx.AsyncHTTPTransport(
@@ -223,9 +227,11 @@ class AsyncTransport(HasKey):
         }
 
     async def close(self) -> None:
-        """Closes the connections, after the clean-ups."""
+        """Closes the connections, after the clean-ups. Ends the calls of other threads, whose clean-ups use new connections."""
         self._is_closed = True
         await self.cleanups.finish()
+        for stream in self._connections.all():
+            interrupt(stream)
         await self._http.aclose()
 
     async def json(self, call: Call, parse: Callable[[Any], T]) -> T:
@@ -257,8 +263,7 @@ class AsyncTransport(HasKey):
 
     async def _repeated(self, call: Call, attempt: Attempt[T]) -> T:
         """Makes attempts until one succeeds or the call gives up."""
-        if self._is_closed and not call.ends_work:
-            raise InvalidState("the client is closed; make a new one", details={"reason": "closed"})
+        self._check_open(call)
         max_wait = self.settings.policy.max_retry_wait if call.max_wait is None else call.max_wait
         made = _Attempts(self._queues.number(), max_wait)
         if RATE_LIMITED in call.waits_for:
@@ -274,10 +279,16 @@ class AsyncTransport(HasKey):
                     fault, error = failed.fault, failed.error
                 if had_no_effect(fault):
                     call.progress.may_have_effect = effect
+                self._check_open(call)
                 made.add(error)
                 await self._wait_after(call, made, error, self._pause(call, made, fault, error))
+                self._check_open(call)
         finally:
             self._queues.end(call.kind, made.number)
+
+    def _check_open(self, call: Call) -> None:
+        if self._is_closed and not call.ends_work:
+            raise InvalidState("the client is closed; make a new one", details={"reason": "closed"})
 
     def _pause(self, call: Call, made: _Attempts, fault: Fault, error: SandboxdError) -> float:
         """The delay before the next attempt. Raises the error if there is none."""
@@ -324,6 +335,7 @@ class AsyncTransport(HasKey):
         if call.on_wait is not None:
             call.on_wait(pause)
         made.left -= pause
+        made.waited += pause
         await sleep(pause)
 
     async def _counted(self, call: Call) -> AsyncResponse:
@@ -335,7 +347,6 @@ class AsyncTransport(HasKey):
         except _AttemptFailed as failed:
             is_refused = isinstance(failed.fault, Answered) and failed.fault.code in LIMITS
             raise
-        made.waited += pause
         finally:
             self._queues.returned(call.kind, is_refused=is_refused)
 
@@ -411,8 +422,13 @@ class AsyncTransport(HasKey):
             headers["content-type"] = call.payload.content_type
             content = call.payload.body()
         url = self.settings.service_url.url(call.path)
-        extensions = {"timeout": timeouts}
+        extensions = {"timeout": timeouts, "trace": self._trace}
         return httpx.Request(call.method, url, headers=headers, content=content, extensions=extensions)
+
+    async def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Keeps the connections that httpcore opens."""
+        if event in _OPENED:
+            self._connections.add(info["return_value"])
 
     def _failure(self, cause: Exception, payload: Optional[AsyncPayload], limit: float) -> _AttemptFailed:
         if payload is not None and payload.error is not None:
@@ -431,6 +447,12 @@ class AsyncTransport(HasKey):
             raise cause
         error.__cause__ = cause
         return _AttemptFailed(fault, error)
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Whether a call ended without its result because it was cancelled, or because its client was closed meanwhile."""
+    is_closed = isinstance(error, InvalidState) and error.details.get("reason") == "closed"
+    return is_closed or isinstance(error, CANCELLED)
 
 
 def _network_error(message: str, cause: BaseException) -> NetworkError:

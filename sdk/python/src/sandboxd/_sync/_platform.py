@@ -83,9 +83,8 @@ class Abandoning:
             pass
 
 
-def interrupt(response: httpx.Response) -> None:
-    """Wakes a reader of the response in another thread, which closing the socket alone does not."""
-    stream = response.extensions.get("network_stream")
+def interrupt(stream: Any) -> None:
+    """Wakes a reader of a connection in another thread, which closing the socket alone does not."""
     connection = None if stream is None else stream.get_extra_info("socket")
     if isinstance(connection, socket.socket):
         try:

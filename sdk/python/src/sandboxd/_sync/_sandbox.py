@@ -46,7 +46,7 @@ from ._snapshots import SnapshotOrId, roll_back, take_snapshot
 from ._stream import OutputStream, OnLine, completed, failed
 from ._terminal import Terminal
 from ._termination import clean_up, terminate, undo_create, undo_fork
-from ._transport import Transport, Call
+from ._transport import Transport, Call, is_cut_off
 
 TIMEOUT = 60.0
 """The time limit of a command without one, as the service has it."""
@@ -571,7 +571,7 @@ class Sandbox(OtherNames):
             return [_started_sandbox(self.context.transport, view, self.context.run, Handlers()) for view in views]
         except BaseException as error:
             # Without a key of the caller, only this call can find the sandboxes.
-            is_unknown = isinstance(error, _platform.CANCELLED) and call.progress.may_have_effect
+            is_unknown = is_cut_off(error) and call.progress.may_have_effect
             if idempotency_key is None and (views or is_unknown):
                 transport = self.context.transport
                 undo = partial(undo_fork, transport, call, [view.id for view in views])
@@ -687,7 +687,7 @@ def create_sandbox(
         return _started_sandbox(transport, view, run, checked)
     except BaseException as error:
         # Without a key of the caller, only this call can find the sandbox.
-        is_unknown = isinstance(error, _platform.CANCELLED) and call.progress.may_have_effect
+        is_unknown = is_cut_off(error) and call.progress.may_have_effect
         if key is None and (view is not None or is_unknown):
             sandbox_id = None if view is None else view.id
             undo = partial(undo_create, transport, call, sandbox_id)

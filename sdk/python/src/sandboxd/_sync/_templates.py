@@ -22,7 +22,7 @@ from . import _platform
 from ._following import Following
 from ._paging import PagedList
 from ._payload import Payload, json_payload
-from ._transport import Transport, Call
+from ._transport import Transport, Call, is_cut_off
 
 DOCKERFILE = "Dockerfile"
 TemplateOrId = Union[str, models.Template]
@@ -275,7 +275,7 @@ class Templates:
             raise
         except BaseException as error:
             # With a key of the caller, another call may wait for the same build.
-            is_unknown = isinstance(error, _platform.CANCELLED) and call.progress.may_have_effect
+            is_unknown = is_cut_off(error) and call.progress.may_have_effect
             if key is None and (template is not None or is_unknown):
                 undo = partial(self._undo, call, template)
                 self._transport.cleanups.run("cancelling the build of a cancelled call", undo)

@@ -10,7 +10,7 @@ import ssl
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Iterator, Callable, Dict, FrozenSet, List, Optional, Protocol, TypeVar, cast
+from typing import Any, Iterator, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, TypeVar, cast
 
 import httpx
 from websockets.exceptions import WebSocketException
@@ -25,6 +25,7 @@ from .._errors import (
     of_response,
 )
 from .._limit_queue import LimitQueues
+from .._open_connections import OpenConnections
 from .._retry import LIMITS, RATE_LIMITED, Answered, Failed, Fault, Safety, had_no_effect, limit_wait, may_repeat, wait
 from .._secrets import HasKey, Secret, without_frames
 from .._settings import Settings
@@ -32,7 +33,7 @@ from .._timeouts import Timeouts
 from .._version import VERSION
 from ._background import Cleanups
 from ._payload import Payload
-from ._platform import TIMEOUTS, Abandoning, Socket, InvalidStatus, interrupt, sleep
+from ._platform import CANCELLED, TIMEOUTS, Abandoning, Socket, InvalidStatus, interrupt, sleep
 from ._port_transport import PortTransport, NewToken
 
 T = TypeVar("T")
@@ -47,6 +48,8 @@ SLACK = 2.0
 CLEANUP_WAIT = 300.0
 """Seconds for which a clean-up waits for rate limits, whatever the client waits for: otherwise sandboxes would be left."""
 _LOG = logging.getLogger("sandboxd")
+_OPENED = frozenset(("connection.connect_tcp.complete", "connection.start_tls.complete"))
+"""The events of httpcore whose value is a new connection."""
 _REFUSED = "no service answers there: check that it runs, which 'sandboxd serve' starts, and that the URL is right"
 _ADVICE = (
     "this client does not trust the certificate: trust the service's certificate file (SANDBOXD_CERTIFICATE or the argument "
@@ -115,11 +118,11 @@ class _Attempts:
         """Its place among the calls that wait."""
         self.left = left
         """The seconds for which it may wait for limits."""
+        self.waited = 0.0
+        """The seconds for which it has waited for limits."""
         self.total = 0
         self.failures = 0
         """Those attempts that failed otherwise than by a limit that ends at a known time."""
-        self.waited = 0.0
-        """The seconds for which it has waited for limits."""
         self.error: Optional[SandboxdError] = None
         """The last error."""
 
@@ -193,7 +196,7 @@ class Response:
 
     def interrupt(self) -> None:
         """Closes the connection, also while another thread or task reads."""
-        interrupt(self._response)
+        interrupt(self._response.extensions.get("network_stream"))
         self.close()
 
     def __del__(self) -> None:
@@ -210,6 +213,7 @@ class Transport(HasKey):
         """The clean-ups after cancelled calls."""
         self._is_closed = False
         self._queues = LimitQueues()
+        self._connections = OpenConnections()
         # Proxies and certificates of environment variables are not used: the key goes to the configured service only. The number
         # of connections is unlimited, because a stream occupies one.
         self._http = http or httpx.HTTPTransport(
@@ -224,9 +228,11 @@ class Transport(HasKey):
         }
 
     def close(self) -> None:
-        """Closes the connections, after the clean-ups."""
+        """Closes the connections, after the clean-ups. Ends the calls of other threads, whose clean-ups use new connections."""
         self._is_closed = True
         self.cleanups.finish()
+        for stream in self._connections.all():
+            interrupt(stream)
         self._http.close()
 
     def json(self, call: Call, parse: Callable[[Any], T]) -> T:
@@ -258,8 +264,7 @@ class Transport(HasKey):
 
     def _repeated(self, call: Call, attempt: Attempt[T]) -> T:
         """Makes attempts until one succeeds or the call gives up."""
-        if self._is_closed and not call.ends_work:
-            raise InvalidState("the client is closed; make a new one", details={"reason": "closed"})
+        self._check_open(call)
         max_wait = self.settings.policy.max_retry_wait if call.max_wait is None else call.max_wait
         made = _Attempts(self._queues.number(), max_wait)
         if RATE_LIMITED in call.waits_for:
@@ -275,10 +280,16 @@ class Transport(HasKey):
                     fault, error = failed.fault, failed.error
                 if had_no_effect(fault):
                     call.progress.may_have_effect = effect
+                self._check_open(call)
                 made.add(error)
                 self._wait_after(call, made, error, self._pause(call, made, fault, error))
+                self._check_open(call)
         finally:
             self._queues.end(call.kind, made.number)
+
+    def _check_open(self, call: Call) -> None:
+        if self._is_closed and not call.ends_work:
+            raise InvalidState("the client is closed; make a new one", details={"reason": "closed"})
 
     def _pause(self, call: Call, made: _Attempts, fault: Fault, error: SandboxdError) -> float:
         """The delay before the next attempt. Raises the error if there is none."""
@@ -325,6 +336,7 @@ class Transport(HasKey):
         if call.on_wait is not None:
             call.on_wait(pause)
         made.left -= pause
+        made.waited += pause
         sleep(pause)
 
     def _counted(self, call: Call) -> Response:
@@ -336,7 +348,6 @@ class Transport(HasKey):
         except _AttemptFailed as failed:
             is_refused = isinstance(failed.fault, Answered) and failed.fault.code in LIMITS
             raise
-        made.waited += pause
         finally:
             self._queues.returned(call.kind, is_refused=is_refused)
 
@@ -412,8 +423,13 @@ class Transport(HasKey):
             headers["content-type"] = call.payload.content_type
             content = call.payload.body()
         url = self.settings.service_url.url(call.path)
-        extensions = {"timeout": timeouts}
+        extensions = {"timeout": timeouts, "trace": self._trace}
         return httpx.Request(call.method, url, headers=headers, content=content, extensions=extensions)
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Keeps the connections that httpcore opens."""
+        if event in _OPENED:
+            self._connections.add(info["return_value"])
 
     def _failure(self, cause: Exception, payload: Optional[Payload], limit: float) -> _AttemptFailed:
         if payload is not None and payload.error is not None:
@@ -432,6 +448,12 @@ class Transport(HasKey):
             raise cause
         error.__cause__ = cause
         return _AttemptFailed(fault, error)
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Whether a call ended without its result because it was cancelled, or because its client was closed meanwhile."""
+    is_closed = isinstance(error, InvalidState) and error.details.get("reason") == "closed"
+    return is_closed or isinstance(error, CANCELLED)
 
 
 def _network_error(message: str, cause: BaseException) -> NetworkError:
