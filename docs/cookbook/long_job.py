@@ -31,13 +31,17 @@ def follow(sandbox: Sandbox, execution_id: str, after: Optional[str] = None) -> 
 
 def main() -> int:
     if len(sys.argv) > 2:
-        return follow(Sandbox.connect(sys.argv[1]), *sys.argv[2:4])
-    # The timeout is that of the sandbox: it must be longer than the job. A running command counts as activity, so the sandbox
-    # is not paused meanwhile.
-    with Sandbox.create(IMAGE, memory="2g", disk="5g", timeout="24h", env={"STEPS": STEPS}) as sandbox:
-        job = sandbox.start(JOB)
-        print(f"{sandbox.id} {job.id}", file=sys.stderr, flush=True)
-        return follow(sandbox, job.id)
+        sandbox, execution_id, after = Sandbox.connect(sys.argv[1]), sys.argv[2], sys.argv[3:4]
+    else:
+        # The timeout is that of the sandbox: it must be longer than the job. A running command counts as activity, so the sandbox
+        # is not paused meanwhile.
+        sandbox = Sandbox.create(IMAGE, memory="2g", timeout="24h", env={"STEPS": STEPS})
+        execution_id, after = sandbox.start(JOB).id, []
+        print(f"{sandbox.id} {execution_id}", file=sys.stderr, flush=True)
+    code = follow(sandbox, execution_id, *after)
+    # Without a `with` block, which would also end the job when this program is interrupted.
+    sandbox.terminate()
+    return code
 
 
 if __name__ == "__main__":

@@ -105,6 +105,23 @@ async fn a_long_job_survives_a_restart_of_the_daemon() {
     assert_eq!(living_sandboxes(&service).await, 0);
 }
 
+/// The program is killed, and started again with what it has printed. The job is followed to its end, and its sandbox is terminated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_job_survives_its_program() {
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let Some(mut command) = program(&service, "long_job.py").await else { return };
+    let mut child = command.env("STEPS", "5").stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let ids = tokio::time::timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let at = tokio::time::timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
+    child.kill().await.unwrap();
+    assert_eq!(living_sandboxes(&service).await, 1);
+    let mut again = program(&service, "long_job.py").await.unwrap();
+    again.args(ids.split(' ')).arg(at.strip_prefix("at ").unwrap());
+    assert_eq!(output_of(again).await, "step 2\nstep 3\nstep 4\nstep 5\n");
+    assert_eq!(living_sandboxes(&service).await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_code_interpreter_draws_a_figure() {
     tokio::task::spawn_blocking(code_image::build).await.unwrap().unwrap();
