@@ -3,7 +3,8 @@
 #
 # usage: corporate_ca.sh CERTIFICATE URL
 #
-# CERTIFICATE is the authority's certificate as a PEM file. IMAGE is the base, by default ubuntu:24.04.
+# CERTIFICATE is the authority's certificate as a PEM file. IMAGE is the base, by default ubuntu:24.04. For pip alone, without a
+# template, see CERTIFICATE of pip_allowlist.py.
 set -euo pipefail
 
 certificate=$1

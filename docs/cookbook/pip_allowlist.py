@@ -2,7 +2,7 @@
 An agent that installs packages from one index and reaches nothing else.
 
 INDEX_URL is the index, FILE_HOSTS are the hosts of its files, separated by spaces, and PACKAGE is what is installed. An index with a
-certificate of your own needs CERTIFICATE, a PEM file.
+certificate of your own (CERTIFICATE_VERIFY_FAILED) needs CERTIFICATE, a PEM file; corporate_ca.sh makes all programs trust it.
 """
 
 import os
@@ -36,7 +36,7 @@ def main() -> None:
         sys.exit("set INDEX_URL to the URL of an index, and PACKAGE to the name of a package of it")
     # The list holds for every process, also for what the installation of a package runs.
     env = {"PIP_CERT": "/workspace/index.pem"} if CERTIFICATE else {}
-    sandbox = Sandbox.create(IMAGE, memory="2g", disk="5g", env=env, egress={"default": "deny", "allow": HOSTS})
+    sandbox = Sandbox.create(IMAGE, memory="2g", env=env, egress={"default": "deny", "allow": HOSTS})
     with sandbox:
         if CERTIFICATE:
             sandbox.files.write("index.pem", Path(CERTIFICATE).read_text())
