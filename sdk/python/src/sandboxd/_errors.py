@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Type, cast
 
+from ._argument_names import with_argument
 from ._how_it_ended import how_it_ended, tail
 
 if TYPE_CHECKING:
@@ -473,7 +474,7 @@ def _of_object(
     code = str(fields.get("code"))
     details: object = fields.get("details")
     return BY_CODE.get(code, UnknownError)(
-        str(fields.get("message")),
+        with_argument(str(fields.get("message"))),
         status=status,
         details=cast("Dict[str, Any]", details) if isinstance(details, dict) else {},
         code_name=code,
