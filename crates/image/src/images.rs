@@ -104,7 +104,7 @@ impl Images {
         self.inner.names()
     }
 
-    /// The names that all accounts can use: those of the catalogue, and those that the operator has imported.
+    /// The names that all accounts can use: those of the catalogue with a source, and those that the operator has imported.
     #[must_use]
     pub fn operator_names(&self) -> Vec<String> {
         self.inner.operator_names()
@@ -327,18 +327,20 @@ impl Images {
 
 impl ImagesState {
     fn names(&self) -> Vec<String> {
-        self.names_with(|_| true)
+        self.names_with(|_| true, |_| true)
     }
 
     fn operator_names(&self) -> Vec<String> {
-        self.names_with(|image| image.named_by == NamedBy::Operator)
+        let has_source = |name: &str| self.catalogue.sources(name).is_some_and(|sources| !sources.is_empty());
+        self.names_with(has_source, |image| image.named_by == NamedBy::Operator)
     }
 
-    /// The names of the catalogue and of some of the images on this host.
-    fn names_with(&self, filter: impl Fn(&Image) -> bool) -> Vec<String> {
-        let here = self.cache.all();
-        let here = here.iter().filter(|image| filter(image)).map(|image| image.name.clone());
-        let mut names: Vec<_> = self.catalogue.names().map(str::to_owned).chain(here).collect();
+    /// Some of the names of the catalogue and of the images on this host.
+    fn names_with(&self, listed: impl Fn(&str) -> bool, here: impl Fn(&Image) -> bool) -> Vec<String> {
+        let stored = self.cache.all();
+        let stored = stored.iter().filter(|image| here(image)).map(|image| image.name.clone());
+        let listed = self.catalogue.names().filter(|name| listed(name)).map(str::to_owned);
+        let mut names: Vec<_> = listed.chain(stored).collect();
         names.sort();
         names.dedup();
         names

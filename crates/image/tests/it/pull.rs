@@ -446,7 +446,8 @@ async fn an_unreachable_registry_fails_fast_and_each_source_has_a_reason() {
     assert!(e.to_string().contains("no answer within"), "{e}");
     assert!(matches!(images.ensure("none", silent()).await, Err(ImageError::NoSource { .. })));
     let unknown = images.ensure("c", silent()).await.unwrap_err();
-    assert!(unknown.to_string().contains("a, b, none"), "{unknown}");
+    let unknown = unknown.to_string();
+    assert!(unknown.contains("a, b") && !unknown.contains("none"), "an image without a source: {unknown}");
     store.assert_empty();
 }
 

@@ -328,8 +328,8 @@ async fn unavailable_images_have_distinct_errors() {
     assert_eq!((unknown.status, unknown.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"));
     assert_eq!(
         unknown.message(),
-        "image is 'ubnutu'; allowed: 'custom', 'gone:1', 'hanging:1' or 'test:1'; no image has a similar name, the nearest images are: \
-         'gone:1', 'test:1', 'custom'; the operator allows it with: sandboxd image allow docker.io/library/ubnutu:latest"
+        "image is 'ubnutu'; allowed: 'gone:1', 'hanging:1' or 'test:1'; no image has a similar name, the nearest images are: \
+         'gone:1', 'test:1', 'hanging:1'; the operator allows it with: sandboxd image allow docker.io/library/ubnutu:latest"
     );
     assert_eq!((unknown.detail("field"), unknown.detail("nearest")), ("image", "gone:1"));
     assert_eq!(unknown.detail("allowCommand"), "sandboxd image allow docker.io/library/ubnutu:latest");
@@ -345,7 +345,7 @@ async fn unavailable_images_have_distinct_errors() {
     // A reference is pulled only if the operator allows it, and never a file of this host.
     let reference = with_image(&fixture, "rootfs:/etc").await;
     assert!(
-        reference.message().starts_with("image is 'rootfs:/etc'; allowed: 'custom', "),
+        reference.message().starts_with("image is 'rootfs:/etc'; allowed: 'gone:1', "),
         "{}",
         reference.message()
     );
@@ -358,7 +358,7 @@ async fn no_leave_of_the_operator_opens_files_of_the_host() {
     for name in ["rootfs:/etc", "oci-layout:/srv", "debian:bookworm+curl"] {
         let refused = with_image(&fixture, name).await;
         assert_eq!((refused.status, refused.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"), "{name}");
-        let expected = format!("image is '{name}'; allowed: 'custom', ");
+        let expected = format!("image is '{name}'; allowed: 'gone:1', ");
         assert!(refused.message().starts_with(&expected), "{}", refused.message());
     }
     assert_eq!(fixture.post(ALL, json!({"image": IMAGE})).await.status, StatusCode::CREATED);
