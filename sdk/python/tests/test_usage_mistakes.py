@@ -6,12 +6,12 @@ import asyncio
 import gc
 import pydoc
 import warnings
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, cast
 
 import pytest
 
 from sandboxd import AsyncSandbox, AsyncSandboxd, InvalidArgument, InvalidState, Sandbox, Sandboxd, models
-from scripted import RESULT, SANDBOX, VIEW, Service, answer
+from scripted import EXECUTION, RESULT, SANDBOX, VIEW, Service, answer
 
 TERMINATED = {"id": SANDBOX, "state": "terminated", "terminatedAt": "t", "totalRuntimeMs": 5}
 PAUSED = {"id": SANDBOX, "state": "paused", "pausedAt": "p", "runtimeDurationMs": 1}
@@ -126,6 +126,10 @@ def test_unknown_keywords_of_other_methods_name_what_there_is() -> None:
         r"execute\(\) .*'workdir'; use cwd=$": lambda: sandbox.execute("x", workdir="/"),
         r"start\(\) .*'envs'; use env=$": lambda: sandbox.start("x", envs={}),
         r"list\(\) .*'type'; use kinds=$": lambda: sandbox.events.list(type="x"),
+        r"run_code\(\) .*'check'; use the attribute exception": lambda: sandbox.run_code("1", check=True),
+        r"update\(\) .*'egress'; use default=, allow=": lambda: sandbox.network.update(egress={}),
+        r"update\(\) takes 0 positional arguments; name the others: default=, allow=": lambda: sandbox.network.update("deny"),
+        r"execute\(\) takes 1 positional argument; name the others: cwd=": lambda: sandbox.execute("x", 5),
         r"list\(\) .*'status'$": lambda: sandbox.events.list(status="x"),
         r"follow\(\) .*'run_id'; use run=$": lambda: sandbox.events.follow(run_id="x"),
     }
@@ -140,6 +144,17 @@ async def test_unknown_keywords_with_asyncio_name_what_there_is() -> None:
         await sandbox.execute("x", envs={})
 
 
+def test_a_sandbox_without_arguments_says_how_one_is_made() -> None:
+    for kind in (Sandbox, AsyncSandbox):
+        with pytest.raises(TypeError, match=r"Sandbox\(\) has no arguments: create\(image\) makes a sandbox"):
+            cast(Any, kind)()
+
+
+def test_views_of_executions_have_the_id_of_the_object() -> None:
+    view = models.Execution.from_json(EXECUTION)
+    assert view.id == view.execution_id == EXECUTION["executionId"] and "id" not in view.to_dict()
+
+
 def test_unknown_attributes_name_what_there_is() -> None:
     sandbox: Any = unreachable().sandboxes.connect(SANDBOX)
     result: Any = models.ExecutionResult.from_json(RESULT)
@@ -151,6 +166,16 @@ def test_unknown_attributes_name_what_there_is() -> None:
         "'output'; use stdout": lambda: result.output,
         "'text'; use stdout, or the text of each of results": lambda: code.text,
         r"'stdout'; use output\(\)": lambda: sandbox.executions.handle("ex_1").stdout,
+        "'sandbox_id'; use id": lambda: sandbox.sandbox_id,
+        r"'list'; use Sandboxd\(\).sandboxes.list\(\)": lambda: cast(Any, Sandbox).list,
+        r"'AsyncSandbox' has no attribute 'get'; use connect\(id\)": lambda: cast(Any, AsyncSandbox).get,
+        "has no attribute 'nothing'$": lambda: cast(Any, Sandbox).nothing,
+        r"'connect'; use get\(execution_id\)": lambda: sandbox.executions.connect,
+        r"'create'; use sandbox.snapshot\(\)": lambda: cast(Any, unreachable().snapshots).create,
+        r"'get'; use client\(port\)": lambda: sandbox.ports.get,
+        r"'url'; use expose\(port\).url": lambda: sandbox.ports.url,
+        "'check'; use execute": lambda: result.check,
+        "'check'; use exception": lambda: code.check,
         "'download'; use .*open.. for large files": lambda: sandbox.files.download,
     }
     for match, read in reads.items():

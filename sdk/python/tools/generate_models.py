@@ -22,6 +22,8 @@ STREAMED = ["Done"]
 """Schemas of stream events, which no response refers to."""
 SENT = ["EventBody"]
 """Schemas of requests whose objects callers pass."""
+CALLED_ID = {"Execution": "execution_id"}
+"""Views whose objects with methods call this field `id`."""
 POLICIES = ["CreateEgress", "CreateIngress"]
 """Schemas of objects that callers pass as dictionaries, whose fields type checkers check."""
 ADDED_LATER = {("Limits", "detachedExecutions"), ("Limits", "operatePerMinute")}
@@ -194,6 +196,9 @@ class Generator:
             how = "optional" if field.is_optional or field.kind.is_nullable else "required"
             lines.append(f'            {field.name}=fields.{how}("{field.json_name}", {field.kind.parser}),')
         lines.append("        )")
+        if name in CALLED_ID:
+            lines += ["", "    @property", "    def id(self) -> str:"]
+            lines += [f'        """The same as `{CALLED_ID[name]}`."""', f"        return self.{CALLED_ID[name]}"]
         if name in SENT:
             lines += ["", "    def to_json(self) -> Dict[str, Any]:"]
             lines += ['        """The JSON object. Fields that are None are absent."""']

@@ -22,12 +22,13 @@ _OTHER_NAMES = {
         **dict.fromkeys(("output", "out", "text", "logs"), "stdout"),
         **dict.fromkeys(("error", "err"), "stderr"),
         **dict.fromkeys(("ok", "success"), "exit_code == 0"),
+        **dict.fromkeys(("check", "check_returncode", "raise_for_status"), "execute(..., check=True)"),
     },
-    "Execution": {"id": "execution_id"},
     "CodeExecution": {
         "text": "stdout, or the text of each of results",
         **dict.fromkeys(("output", "logs"), "stdout and stderr"),
         "error": "exception",
+        **dict.fromkeys(("check", "raise_for_status"), "exception, which is None if the code raised nothing"),
     },
 }
 """Names that users of other libraries look for, and what there is instead, by the name of the class."""

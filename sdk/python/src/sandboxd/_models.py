@@ -592,6 +592,11 @@ class Execution(Description):
             terminal=fields.optional("terminal", TerminalSize.from_json),
         )
 
+    @property
+    def id(self) -> str:
+        """The same as `execution_id`."""
+        return self.execution_id
+
 
 @dataclass(frozen=True)
 class ExecutionList(Description):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Tuple, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,6 +18,9 @@ _NAMES: Dict[str, Dict[str, str]] = {
         **dict.fromkeys(("fs", "filesystem"), "files"),
         **dict.fromkeys(("get_host", "expose_port", "tunnels"), "ports.expose()"),
         "pty": "terminal()",
+        "sandbox_id": "id",
+        "list": "Sandboxd().sandboxes.list()",
+        **dict.fromkeys(("get", "from_id", "from_name", "attach"), "connect(id)"),
         **{name: f"view.{name}, or refresh()" for name in ("name", "image", "metadata", "state")},
         **dict.fromkeys(("status", "is_running"), "view.state, or refresh()"),
         **dict.fromkeys(("upload", "upload_file", "write_file"), "files.write(), or files.upload_directory()"),
@@ -31,11 +34,21 @@ _NAMES: Dict[str, Dict[str, str]] = {
         **dict.fromkeys(("terminate", "delete", "kill", "remove"), "connect(id).terminate()"),
         **{name: f"connect(id).{name}()" for name in ("execute", "fork", "pause", "resume", "snapshot")},
     },
+    "Executions": {
+        **dict.fromkeys(("connect", "attach"), "get(execution_id), or handle(execution_id) without a request"),
+        **dict.fromkeys(("create", "start", "run"), "start() of the sandbox"),
+    },
+    "Snapshots": dict.fromkeys(("create", "take", "snapshot"), "sandbox.snapshot()"),
+    "Ports": {
+        **dict.fromkeys(("get", "request", "fetch", "connect"), "client(port), an HTTP client for the port, or list()"),
+        **dict.fromkeys(("url", "host", "get_url", "get_host"), "expose(port).url"),
+    },
     "CodeContexts": dict.fromkeys(("delete", "close"), "remove()"),
     "Execution": {
         **dict.fromkeys(("stdout", "stderr"), "output()"),
         "close_stdin": 'write_stdin("", close=True)',
-        **dict.fromkeys(("kill", "terminate", "stop"), "cancel(), or signal()"),
+        **dict.fromkeys(("terminate", "stop"), "kill(), or signal()"),
+        "execution_id": "id",
     },
     "OutputStream": {
         **dict.fromkeys(("exit_code", "result", "returncode"), "the item Done at the end, or done()"),
@@ -81,6 +94,11 @@ _OF_COMMAND: Dict[str, str] = {
 _KEYWORDS: Dict[str, Dict[str, str]] = {
     "create": _OF_SANDBOX,
     **dict.fromkeys(("execute", "start", "stream"), _OF_COMMAND),
+    "run_code": {**_OF_COMMAND, "check": "the attribute exception of the result, which is None if the code raised nothing"},
+    "update": {
+        **dict.fromkeys(("egress", "network", "policy"), "default=, allow=, allow_networks= and deny_networks="),
+        "ingress": "allow_ports=",
+    },
     "fork": {
         **dict.fromkeys(("n", "number", "copies"), "count="),
         **dict.fromkeys(("envs", "env"), "execute(env=...) in each fork"),
@@ -101,7 +119,18 @@ _KEYWORDS: Dict[str, Dict[str, str]] = {
 """What to use instead of a keyword, by the name of the method. It is shown only if the method does not have the keyword."""
 
 
-class OtherNames:
+class _Kind(type):
+    """A class whose errors of missing attributes name what there is instead, such as `Sandbox.list`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            text = f"type object {cls.__name__!r} has no attribute {name!r}"
+            instead = _NAMES.get(cls.__name__.replace("Async", ""), {}).get(name)
+            raise AttributeError(text if instead is None else f"{text}; use {instead}")
+
+
+class OtherNames(metaclass=_Kind):
     """An object whose errors of missing attributes name what there is instead."""
 
     if not TYPE_CHECKING:
@@ -115,23 +144,48 @@ class OtherNames:
             raise AttributeError(f"{kind!r} object has no attribute {name!r}; use {instead}")
 
 
+def made_by(how: str) -> Callable[[F], F]:
+    """A constructor that callers do not use: without arguments its error says how an object is made."""
+
+    def explained(constructor: F) -> F:
+        @functools.wraps(constructor)
+        def made(self: object, *args: Any, **keywords: Any) -> None:
+            if not args and not keywords:
+                raise TypeError(f"{type(self).__name__}() has no arguments: {how}")
+            constructor(self, *args, **keywords)
+
+        return cast(F, made)
+
+    return explained
+
+
 def other_keywords(function: F) -> F:
     """A method whose errors of unknown keywords name what there is instead."""
-    parameters = frozenset(inspect.signature(function).parameters)
+    signature = inspect.signature(function).parameters
+    parameters = frozenset(signature)
+    positional = sum(each.kind is not each.KEYWORD_ONLY for each in signature.values())
+    named = [f"{name}=" for name, each in signature.items() if each.kind is each.KEYWORD_ONLY]
+
+    def check(arguments: Tuple[Any, ...], keywords: Dict[str, Any]) -> None:
+        if len(arguments) > positional and named:
+            # Without `self`.
+            most = f"takes {positional - 1} positional argument{'' if positional == 2 else 's'}"
+            raise TypeError(f"{function.__name__}() {most}; name the others: {', '.join(named)}")
+        _check_keywords(function.__name__, parameters, keywords)
 
     if inspect.iscoroutinefunction(function):
         # What inspects the method still sees that it is awaited.
 
         @functools.wraps(function)
         async def awaited(*args: Any, **keywords: Any) -> Any:
-            _check_keywords(function.__name__, parameters, keywords)
+            check(args, keywords)
             return await function(*args, **keywords)
 
         return cast(F, awaited)
 
     @functools.wraps(function)
     def called(*args: Any, **keywords: Any) -> Any:
-        _check_keywords(function.__name__, parameters, keywords)
+        check(args, keywords)
         return function(*args, **keywords)
 
     return cast(F, called)

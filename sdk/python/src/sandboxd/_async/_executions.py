@@ -33,7 +33,7 @@ TAIL_BYTES = 64 << 10
 """Bytes of each stream in the error of a command that failed."""
 
 
-class AsyncExecutions:
+class AsyncExecutions(OtherNames):
     """The executions of a sandbox: its detached commands and terminals."""
 
     def __init__(self, context: AsyncSandboxContext) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from .. import models
 from .._bodies import mapping, tags_query
+from .._names import OtherNames
 from .._request import LARGEST_PAGE, QueryValue, checked_reference, given, key_headers, query_string
 from .._retry import Safety
 from ._context import AsyncSandboxContext
@@ -17,7 +18,7 @@ from ._transport import AsyncTransport, Call
 SnapshotOrId = Union[str, models.Snapshot]
 
 
-class AsyncSnapshots:
+class AsyncSnapshots(OtherNames):
     """The snapshots of the account, also of terminated sandboxes."""
 
     def __init__(self, transport: AsyncTransport) -> None:

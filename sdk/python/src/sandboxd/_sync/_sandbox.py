@@ -24,7 +24,7 @@ from .._errors import (
 )
 from .._lifecycle import CallFailed, Handler, Handlers, LifecycleHandlers, Paused, Resumed, Started, Terminated
 from .._lifetime import early_end
-from .._names import OtherNames, other_keywords
+from .._names import OtherNames, made_by, other_keywords
 from .._policies import CreateEgress, CreateIngress
 from .._request import checked_sandbox, given, key_headers, run_headers, shown, time_text
 from .._retry import Safety
@@ -50,6 +50,7 @@ from ._transport import Transport, Call, is_cut_off
 
 TIMEOUT = 60.0
 """The time limit of a command without one, as the service has it."""
+_MADE_BY = "create(image) makes a sandbox, and connect(sandbox_id) an object for an existing one"
 _LOG = logging.getLogger("sandboxd")
 _DEFAULTS: "_platform.Defaults[Transport]" = _platform.Defaults()
 
@@ -64,11 +65,11 @@ class Sandbox(OtherNames):
             print(sandbox.execute("cat hello.txt").stdout)
     """
 
+    @made_by(_MADE_BY)
     def __init__(self, context: SandboxContext, view: Optional[models.Sandbox] = None) -> None:
         # The caller may have ignored the type.
         if isinstance(cast(object, context), str):
-            how = "create(image) makes a sandbox, and connect(sandbox_id) an object for an existing one"
-            raise argument_error("context", f"{type(self).__name__} is not called with a text: {how}")
+            raise argument_error("context", f"{type(self).__name__} is not called with a text: {_MADE_BY}")
         self._files = Files(context)
         self._ports = Ports(context)
         self._events = Events(context.transport, context)

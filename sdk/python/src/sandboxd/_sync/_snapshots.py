@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from .. import models
 from .._bodies import mapping, tags_query
+from .._names import OtherNames
 from .._request import LARGEST_PAGE, QueryValue, checked_reference, given, key_headers, query_string
 from .._retry import Safety
 from ._context import SandboxContext
@@ -18,7 +19,7 @@ from ._transport import Transport, Call
 SnapshotOrId = Union[str, models.Snapshot]
 
 
-class Snapshots:
+class Snapshots(OtherNames):
     """The snapshots of the account, also of terminated sandboxes."""
 
     def __init__(self, transport: Transport) -> None:
