@@ -124,9 +124,17 @@ export async function recorded(
   } catch (error) {
     throw failed(context, shown, error);
   }
+  if (result.message === undefined) result = { ...result, ...notStarted(result, result.stderr) };
   completed(context, shown, result);
   if (check === true && result.exitCode !== 0) throw new CommandFailed(shown, result);
   return result;
+}
+
+/** The message of a command that could not start: the end of its standard error, where the service says why. */
+function notStarted({ exitCode, signal, reason }: Done, stderr: string): { message?: string } {
+  if (exitCode !== null || signal !== null || reason !== undefined) return {};
+  const message = stderr.trimEnd().split("\n").pop();
+  return message === undefined || message === "" ? {} : { message };
 }
 
 function commandCall(context: SandboxContext, command: Command, options: CommandOptions, safety: Safety): Call {
@@ -146,6 +154,8 @@ export class OutputStream extends ClosableIterator<Output> {
   readonly #abort = new AbortController();
   #source: EventSource | undefined;
   #bytes = 0;
+  /** The last line of standard error: it says why a command could not start. */
+  #lastError = "";
   #isStarted = false;
   #isOver = false;
   #requestId: string | undefined;
@@ -218,6 +228,8 @@ export class OutputStream extends ClosableIterator<Output> {
       if (event === undefined) throw brokenOff();
       const output = parseOutput(event, lineEnds);
       if (output === undefined) continue;
+      if (output.type === "done" && output.message === undefined) return { ...output, ...notStarted(output, this.#lastError) };
+      if (output.type === "stderr") this.#lastError = output.line;
       if (output.type === "stdout" || output.type === "stderr") {
         this.#bytes += new TextEncoder().encode(output.line).length + (lineEnds ? 0 : 1);
         if (output.type === "stdout") this.#options.onStdout?.(output.line);

@@ -182,7 +182,8 @@ export class Sandbox extends Described implements AsyncDisposable {
    *
    * @param command a bash command line, or a list of a program and its arguments, which need no quotes
    * @param options its working directory, environment, input and timeout (default: 60 seconds) and so on
-   * @returns the output, the exit code, and the `reason` if the command did not end by itself. Of more than 16 MiB of a stream, the
+   * @returns the output, the exit code, and the `reason` if the command did not end by itself. The exit code is `null` if the command
+   * was killed or could not start, as without its `cwd` or `user`; `message` says why. Of more than 16 MiB of a stream, the
    * first and the last half
    * @throws a {@link CommandFailed} with `check`, a {@link SandboxNotFound} if the sandbox was terminated, and the reason of
    * `signal` if the call is aborted, which kills the command

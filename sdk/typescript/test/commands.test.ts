@@ -73,7 +73,17 @@ test("a long command that could not start has the reason on its standard error",
   const ended = { ...EXECUTION, state: "exited", endedAt: "t", message: "no directory /src" };
   await using service = await Service.start([STARTED, events(done({ exitCode: null })), json(200, ended)]);
   const result = await service.client().sandboxes.connect(VIEW.id).execute("make", { timeout: "1h", cwd: "/src" });
-  expect(result).toEqual({ stdout: "", stderr: "no directory /src", exitCode: null, signal: null, durationMs: 5 });
+  expect(result).toEqual({ stdout: "", stderr: "no directory /src", exitCode: null, signal: null, durationMs: 5, message: "no directory /src" });
+});
+
+test("a command that could not start has the reason in its message", async () => {
+  const end = { exitCode: null, signal: null, stderr: "a warning\nno directory /src\n" };
+  const lines = `event: stderr\ndata: no directory /src\nid: 1\n\n${done({ exitCode: null })}`;
+  await using service = await Service.start([json(200, { ...RESULT, ...end }), events(lines), json(200, RESULT)]);
+  const sandbox = service.client().sandboxes.connect(VIEW.id);
+  expect((await sandbox.execute("make", { cwd: "/src" })).message).toBe("no directory /src");
+  expect((await sandbox.stream("make", { cwd: "/src" }).done()).message).toBe("no directory /src");
+  expect((await sandbox.execute("make")).message).toBeUndefined();
 });
 
 test("five minutes are the longest timeout of one request", async () => {

@@ -43,6 +43,13 @@ def how_it_ended(end: Ended) -> str:
     return status if end.reason in (None, "signal") else f"{status}: {end.message or end.reason}"
 
 
+def not_started(end: Ended, stderr: str) -> Optional[str]:
+    """Why a command could not start, from its standard error, where the service says it; None if it started."""
+    if end.exit_code is not None or end.signal is not None or end.reason is not None:
+        return None
+    return stderr.rstrip().rpartition("\n")[2] or None
+
+
 def tail(text: str) -> str:
     """The end of an output, from the beginning of a line if possible."""
     text = text.rstrip()

@@ -168,7 +168,22 @@ async def test_a_long_command_that_fails_or_does_not_start_is_a_result_or_an_err
         assert caught.value.result.stdout == "one\nthree\n" and caught.value.stderr == "two"
         assert caught.value.result.message == "its time limit was reached"
         result = await sandbox.execute("make", timeout=600, cwd="/src")
-        assert (result.exit_code, result.stderr) == (None, "no directory /src")
+        assert (result.exit_code, result.stderr, result.message) == (None, "no directory /src", "no directory /src")
+
+
+async def test_a_command_that_does_not_start_says_why_in_its_message() -> None:
+    why = "/nope is no directory"
+    end = {"exitCode": None, "signal": None}
+    done = json.dumps({"durationMs": 1, **end})
+    responders: List[Responder] = [answer(200, {**RESULT, **end, "stderr": text}) for text in (f"a warning\n{why}\n", "")]
+    responders += [events(f"event: stderr\ndata: {why}\nid: 1\n\nevent: done\ndata: {done}\nid: end\n\n"), answer(200, RESULT)]
+    with Service(responders) as service:
+        sandbox = sandbox_of(service)
+        result = await sandbox.execute("ls", cwd="/nope")
+        assert (result.exit_code, result.message, result.reason) == (None, why, None)
+        assert (await sandbox.execute("ls", cwd="/nope")).message is None
+        assert (await sandbox.stream("ls", cwd="/nope").done()).message == why
+        assert (await sandbox.execute("ls")).message is None
 
 
 async def test_long_output_keeps_its_beginning_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from .._errors import (
     argument_error,
     termination_reason,
 )
+from .._how_it_ended import not_started
 from .._lifecycle import CallFailed, Handler, Handlers, LifecycleHandlers, Paused, Resumed, Started, Terminated
 from .._lifetime import early_end
 from .._names import OtherNames, made_by, other_keywords
@@ -241,7 +242,7 @@ class AsyncSandbox(OtherNames):
     ) -> models.ExecutionResult:
         """
         Runs a command, waits for its end and returns its result: `stdout`, `stderr`, `exit_code`, and `signal` and `reason` if it was
-        killed.
+        killed. `exit_code` is None if it was killed or could not start, as without its `cwd` or `user`; `message` says why.
 
         - `command`: a bash command line, or a list of a program and its arguments, which are quoted for bash.
         - `cwd`: the working directory. Default: that of the sandbox.
@@ -285,6 +286,8 @@ class AsyncSandbox(OtherNames):
         except SandboxdError as error:
             failed(self.context, text, error)
             raise
+        if result.message is None:
+            result = replace(result, message=not_started(result, result.stderr))
         completed(self.context, text, result)
         if check and result.exit_code != 0:
             raise CommandFailed(text, result)

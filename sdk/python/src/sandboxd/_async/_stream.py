@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import deque
+from dataclasses import replace
 from types import TracebackType
 from typing import Callable, Deque, Optional, Type
 
 from .. import models
 from .._errors import NetworkError, SandboxdError
+from .._how_it_ended import not_started
 from .._names import OtherNames
 from .._output import LONGEST_SILENCE, Output, Stderr, Stdout, parse_output
 from .._request import given, shown
@@ -93,6 +95,8 @@ class AsyncOutputStream(Iterated, OtherNames):
         self._source: Optional[AsyncEventSource] = None
         self._is_over = False
         self._bytes = 0
+        self._last_error = ""
+        """The last line of standard error: it says why a command could not start."""
         self.request_id: Optional[str] = None
         """The id of the request, once the command runs."""
         self._is_unused = True
@@ -179,6 +183,10 @@ class AsyncOutputStream(Iterated, OtherNames):
             output = parse_output(event, self._line_ends)
             if output is None:
                 continue
+            if isinstance(output, models.Done) and output.message is None:
+                return replace(output, message=not_started(output, self._last_error))
+            if isinstance(output, Stderr):
+                self._last_error = output.line
             if isinstance(output, (Stdout, Stderr)):
                 self._bytes += len(output.line.encode(errors="replace")) + (0 if self._line_ends else 1)
                 on_line = self._on_stdout if isinstance(output, Stdout) else self._on_stderr
