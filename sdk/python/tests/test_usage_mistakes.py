@@ -176,7 +176,7 @@ def test_unknown_attributes_name_what_there_is() -> None:
         r"'url'; use expose\(port\).url": lambda: sandbox.ports.url,
         "'check'; use execute": lambda: result.check,
         "'check'; use exception": lambda: code.check,
-        "'download'; use .*open.. for large files": lambda: sandbox.files.download,
+        "'upload'; use write": lambda: sandbox.files.upload,
     }
     for match, read in reads.items():
         with pytest.raises(AttributeError, match=match):

@@ -24,7 +24,7 @@ _NAMES: Dict[str, Dict[str, str]] = {
         **{name: f"view.{name}, or refresh()" for name in ("name", "image", "metadata", "state")},
         **dict.fromkeys(("status", "is_running"), "view.state, or refresh()"),
         **dict.fromkeys(("upload", "upload_file", "write_file"), "files.write(), or files.upload_directory()"),
-        **dict.fromkeys(("download", "download_file", "read_file"), "files.read(), or files.download_directory()"),
+        **dict.fromkeys(("download", "download_file", "read_file"), "files.read(), files.download(), or files.download_directory()"),
     },
     "Sandboxd": {
         **dict.fromkeys(("create", "list", "connect", "get"), "its attribute sandboxes, which has it"),
@@ -56,11 +56,11 @@ _NAMES: Dict[str, Dict[str, str]] = {
     },
     "FileStream": {
         "read": "read_all(), or iterate over it",
-        **dict.fromkeys(("save", "write_to"), "its chunks: for chunk in stream: file.write(chunk)"),
+        **dict.fromkeys(("save", "write_to"), "files.download(path, local), or its chunks: for chunk in stream: file.write(chunk)"),
     },
     "Files": {
-        "download": "read(), open() for large files, or download_directory()",
-        "upload": "write(), or upload_directory()",
+        **dict.fromkeys(("upload", "upload_file"), "write(path, pathlib.Path(local)), or upload_directory()"),
+        "download_file": "download(path, local)",
         **dict.fromkeys(("delete", "rm", "unlink"), "remove()"),
         **dict.fromkeys(("rename", "mv"), "move()"),
         **dict.fromkeys(("make_dir", "makedirs"), "mkdir()"),

@@ -487,3 +487,32 @@ def test_connections_that_break_within_responses_are_retried() -> None:
         client = Sandboxd(**{**service.settings, "url": f"http://127.0.0.1:{proxy.port}"})
         assert (client.health()).version == "v" * 50_000 and proxy.cut == 2
         client.close()
+
+
+def test_a_file_is_downloaded_completely_or_not_at_all(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4096
+
+    def whole(_: Received, handler: Handler) -> None:
+        handler.send(200, {}, content)
+
+    def cut(_: Received, handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("content-length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content[:1000])
+        handler.wfile.flush()
+        handler.cut()
+
+    with Service([whole, whole, cut, failure(404, "FILE_NOT_FOUND"), whole]) as service:
+        files = sandbox_of(service).files
+        assert files.download("a/big.bin", tmp_path / "mine") == tmp_path / "mine"
+        assert files.download("a/big.bin", str(tmp_path)) == tmp_path / "big.bin"
+        (tmp_path / "mine").write_bytes(b"before")
+        with pytest.raises(NetworkError):
+            files.download("a/big.bin", tmp_path / "mine")
+        with pytest.raises(SandboxdError, match="FILE_NOT_FOUND"):
+            files.download("a/big.bin", tmp_path / "mine")
+        with pytest.raises(LocalFileError, match="nowhere/x cannot be written"):
+            files.download("a/big.bin", tmp_path / "nowhere" / "x")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["big.bin", "mine"]
+    assert (tmp_path / "big.bin").read_bytes() == content and (tmp_path / "mine").read_bytes() == b"before"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, AsyncIterable, AsyncIterator, BinaryIO, Coroutine, Generator, Generic, Iterable
 from typing import Mapping, Optional, TypeVar, Union, cast
 from weakref import WeakKeyDictionary
@@ -13,6 +14,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from .._partial_file import PartialFile
 from .._secrets import SOCKET_LOG
 
 T = TypeVar("T")
@@ -117,6 +119,13 @@ async def chunks_of(content: Any) -> AsyncIterator[bytes]:
         # Iterators that are generators run here, so that they see the context of the caller.
         for chunk in cast("Iterable[bytes]", content):
             yield chunk
+
+
+async def store(chunks: AsyncIterable[bytes], target: Path) -> None:
+    """Writes a file, in another thread, because a disk may be slow."""
+    with await asyncio.to_thread(PartialFile, target) as file:
+        async for chunk in chunks:
+            await asyncio.to_thread(file.write, chunk)
 
 
 class Abandoning:
@@ -229,4 +238,5 @@ __all__ = [
     "interrupt",
     "opening",
     "sleep",
+    "store",
 ]

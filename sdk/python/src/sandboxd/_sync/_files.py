@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 from urllib.parse import quote
 
 from .. import models
 from .._bodies import check_content
-from .._errors import SandboxdError
+from .._errors import LocalFileError, SandboxdError
 from .._names import OtherNames, other_keywords
 from .._pack import LocalDirectory
 from .._request import LARGEST_PAGE, QueryValue, query_string
@@ -326,6 +326,28 @@ class Files(OtherNames):
         sockets, FIFOs and devices are omitted. Files may change meanwhile: those that vanish are omitted.
         """
         return self.unpack(path, LocalDirectory(Path(local)), run_id=run_id, auto_resume=auto_resume)
+
+    def download(
+        self,
+        path: FilePath,
+        local: Union[str, "os.PathLike[str]"],
+        *,
+        run_id: Optional[str] = None,
+        auto_resume: Optional[bool] = None,
+    ) -> Path:
+        """
+        Downloads a file of any size into a local file, or into a local directory under its name, and returns the local path. The local
+        file gets its name when it is complete; an existing one is replaced. For directories see `download_directory`.
+        """
+        target = Path(local)
+        if target.is_dir():
+            target = target / PurePosixPath(_text(path)).name
+        with self.open(path, run_id=run_id, auto_resume=auto_resume) as content:
+            try:
+                _platform.store(content, target)
+            except OSError as cause:
+                raise LocalFileError(f"{target} cannot be written: {cause}") from cause
+        return target
 
     def download_directory(
         self,

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 import time
+from pathlib import Path
 from typing import Any, BinaryIO, Generic, Iterable, Iterator, Mapping, Optional, Protocol, Tuple, Type, TypeVar, Union
 from typing import cast
 
@@ -14,6 +15,7 @@ import httpx
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from .._partial_file import PartialFile
 from .._secrets import SOCKET_LOG
 
 T = TypeVar("T")
@@ -70,6 +72,13 @@ def chunks_of(content: Any) -> Iterator[bytes]:
             yield chunk
     else:
         yield from content
+
+
+def store(chunks: Iterable[bytes], target: Path) -> None:
+    """Writes a file."""
+    with PartialFile(target) as file:
+        for chunk in chunks:
+            file.write(chunk)
 
 
 class Abandoning:
@@ -169,4 +178,5 @@ __all__ = [
     "interrupt",
     "opening",
     "sleep",
+    "store",
 ]
