@@ -20,6 +20,7 @@ from scripted import VIEW
         *[(90, 90.0), (1.5, 1.5), (0, 0.0), (timedelta(minutes=90), 5400.0)],
         *[("90", 90.0), ("1.5", 1.5), ("500ms", 0.5), ("90s", 90.0), ("90m", 5400.0), ("24h", 86_400.0), ("1d", 86_400.0)],
         *[("1h30m", 5400.0), (" 1 h 30 m ", 5400.0), ("0.1s", 0.1), ("1.5h", 5400.0)],
+        *[("5min", 300.0), ("5 minutes", 300.0), ("2 days", 172_800.0), ("1 hour 30 mins", 5400.0), ("10sec", 10.0)],
     ],
 )
 def test_durations_are_parsed(duration: Any, expected: float) -> None:
@@ -27,7 +28,7 @@ def test_durations_are_parsed(duration: Any, expected: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "duration", ["", "s", "soon", "-5s", "5x", "5 minutes", "1h30", "90M", "1,5s", float("nan"), float("inf"), True, [1]]
+    "duration", ["", "s", "soon", "-5s", "5x", "5 minuets", "1h30", "90M", "5mi", "1,5s", float("nan"), float("inf"), True, [1]]
 )
 def test_malformed_durations_are_named(duration: Any) -> None:
     with pytest.raises(InvalidArgument, match="idle_timeout is .*expected seconds as a number") as caught:

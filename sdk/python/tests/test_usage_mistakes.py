@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import pydoc
+import signal
 import warnings
-from typing import Any, Callable, Dict, cast
+from typing import Any, Callable, Dict, List, cast
 
 import pytest
 
-from sandboxd import AsyncSandbox, AsyncSandboxd, InvalidArgument, InvalidState, Sandbox, Sandboxd, models
-from scripted import EXECUTION, RESULT, SANDBOX, VIEW, Service, answer
+from sandboxd import AsyncSandbox, AsyncSandboxd, ExecutionEnded, InvalidArgument, InvalidState, Sandbox, Sandboxd, models
+from scripted import EXECUTION, RESULT, SANDBOX, VIEW, Responder, Service, answer, failure
 
 TERMINATED = {"id": SANDBOX, "state": "terminated", "terminatedAt": "t", "totalRuntimeMs": 5}
 PAUSED = {"id": SANDBOX, "state": "paused", "pausedAt": "p", "runtimeDurationMs": 1}
@@ -187,18 +189,40 @@ def test_arguments_of_other_types_are_refused_with_their_names() -> None:
     client: Any = unreachable()
     sandbox: Any = client.sandboxes.connect(SANDBOX)
     calls: Dict[str, Callable[[], object]] = {
-        r"env\['A'\] is of the type int": lambda: client.sandboxes.create("i", env={"A": 1}),
+        r"env\['A'\] is of the type float": lambda: client.sandboxes.create("i", env={"A": 1.5}),
         "cpu is '2'; expected a whole number": lambda: client.sandboxes.create("i", cpu="2"),
         "port is '8000'; expected a whole number": lambda: sandbox.ports.expose("8000"),
         "egress.allow is 'example.com'; expected a list": lambda: client.sandboxes.create("i", egress={"allow": "example.com"}),
         r"allowPorts\[0\] is '80'": lambda: client.sandboxes.create("i", ingress={"allowPorts": ["80"]}),
         "allow is 'example.com'; expected a list": lambda: sandbox.network.update(allow="example.com"),
         r"deny_networks\[0\] is 1": lambda: sandbox.network.update(deny_networks=[1]),
-        r"env\['A'\] is of the type int ": lambda: sandbox.execute("x", env={"A": 1}),
+        r"env\['A'\] is of the type bool ": lambda: sandbox.execute("x", env={"A": True}),
+        "stdin is not UTF-8; write a file": lambda: sandbox.execute("x", stdin=b"\xff"),
+        "99 is no signal": lambda: sandbox.executions.handle("ex_1").signal(99),
     }
     for match, call in calls.items():
         with pytest.raises(InvalidArgument, match=match.strip()):
             call()
+
+
+def test_arguments_with_one_clear_meaning_are_accepted() -> None:
+    responders: List[Responder] = [answer(201, VIEW), answer(200, RESULT), *[answer(200, EXECUTION)] * 4]
+    with Service(responders) as service, Sandboxd(**service.settings) as client:
+        sandbox = client.sandboxes.create("i", env={"N": 3}, metadata={"job": 17})
+        sandbox.execute("cat", stdin=cast(Any, b"in"), env={"M": -4}, timeout="2 minutes")
+        execution = sandbox.executions.handle("ex_1")
+        for name in ("INT", "sigint", signal.SIGINT, 2):
+            execution.signal(name)
+        bodies = [json.loads(each.body) for each in service.received]
+    assert bodies[0] == {"image": "i", "env": {"N": "3"}, "metadata": {"job": "17"}}
+    assert bodies[1] == {"command": "cat", "stdin": "in", "env": {"M": "-4"}, "timeoutMs": 120_000}
+    assert bodies[2:] == [{"signal": "SIGINT"}] * 4
+
+
+def test_input_for_a_command_that_has_ended_says_how_it_stays_open() -> None:
+    with Service([failure(409, "EXECUTION_ENDED")]) as service, Sandboxd(**service.settings) as client:
+        with pytest.raises(ExecutionEnded, match=r"open_stdin=True\) keeps standard input open"):
+            client.sandboxes.connect(SANDBOX).executions.handle("ex_1").write_stdin("x")
 
 
 def test_one_kind_of_events_may_be_a_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal as signals
 from typing import Any, AsyncIterable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Union, cast
 
 from . import models
@@ -14,6 +15,8 @@ from ._units import Duration, Size, chosen_megabytes, milliseconds
 
 ImageOrId = Union[str, models.Snapshot, models.Template]
 """What a sandbox is created from: the name of an image or a template, an id, or an object of the library that has one."""
+Texts = Mapping[str, Union[str, int]]
+"""Texts by their names, such as environment variables and tags. A whole number is its digits."""
 _EGRESS = frozenset(CreateEgress.__annotations__)
 _INGRESS = frozenset(CreateIngress.__annotations__)
 _LISTED_STATES = ("running", "paused", "terminated", "all")
@@ -27,14 +30,14 @@ def create_body(
     memory_mb: Optional[int],
     disk: Optional[Size],
     disk_mb: Optional[int],
-    env: Optional[Mapping[str, str]],
+    env: Optional[Texts],
     workdir: Optional[str],
     timeout: Optional[Duration],
     on_timeout: Optional[str],
     auto_resume: Optional[bool],
     idle_timeout: Optional[Duration],
     name: Optional[str],
-    metadata: Optional[Mapping[str, str]],
+    metadata: Optional[Texts],
     egress: Optional[CreateEgress],
     ingress: Optional[CreateIngress],
     isolation: Optional[str],
@@ -63,7 +66,7 @@ def template_body(
     *,
     dockerfile: Optional[str],
     dockerfile_path: Optional[str],
-    build_args: Optional[Mapping[str, str]],
+    build_args: Optional[Texts],
     start_command: Optional[str],
     ready_command: Optional[str],
     ready_timeout: Optional[Duration],
@@ -77,7 +80,7 @@ def template_body(
     isolation: Optional[str],
     timeout: Optional[Duration],
     no_cache: Optional[bool],
-    metadata: Optional[Mapping[str, str]],
+    metadata: Optional[Texts],
 ) -> Dict[str, Any]:
     """The body of a request that builds a template, without the context."""
     # No Dockerfile is one word: it begins with FROM and a name.
@@ -104,13 +107,16 @@ def template_body(
 def command_body(
     command: Command,
     cwd: Optional[str],
-    env: Optional[Mapping[str, str]],
+    env: Optional[Texts],
     user: Optional[str],
     stdin: Optional[str],
     timeout: Optional[Duration],
     auto_resume: Optional[bool],
 ) -> Dict[str, Any]:
     """The body of a command."""
+    # The caller may have ignored the type.
+    if isinstance(cast(object, stdin), bytes):
+        stdin = _decoded(cast(bytes, stdin))
     if stdin is not None and not isinstance(cast(object, stdin), str):
         how = "decode it, or write a file and redirect standard input to it"
         raise argument_error("stdin", f"stdin is of the type {type(stdin).__name__}; expected text; {how}")
@@ -123,6 +129,14 @@ def command_body(
         autoResume=auto_resume,
         env=mapping("env", env),
     )
+
+
+def _decoded(stdin: bytes) -> str:
+    try:
+        return stdin.decode()
+    except UnicodeDecodeError as cause:
+        how = "write a file and redirect standard input to it, or use start(open_stdin=True) and write_stdin()"
+        raise argument_error("stdin", f"stdin is not UTF-8; {how}") from cause
 
 
 def check_content(content: object) -> None:
@@ -146,23 +160,25 @@ def _id_of(image: object) -> str:
     raise argument_error("image", f"image is of the type {type(image).__name__}; expected {expected}")
 
 
-def tags_query(metadata: Optional[Mapping[str, str]]) -> Dict[str, QueryValue]:
+def tags_query(metadata: Optional[Texts]) -> Dict[str, QueryValue]:
     """The part of a query that filters a list by tags."""
     return {f"metadata.{name}": value for name, value in (mapping("metadata", metadata) or {}).items()}
 
 
-def mapping(argument: str, values: Optional[Mapping[str, str]]) -> Optional[Dict[str, str]]:
-    """The dictionary of an argument. Refuses what is none, such as a text."""
+def mapping(argument: str, values: Optional[Texts]) -> Optional[Dict[str, str]]:
+    """The dictionary of an argument, with whole numbers as texts. Refuses what is none, such as a text."""
     if values is None:
         return None
     # The caller may have ignored the type.
     if not isinstance(cast(object, values), Mapping):
         raise argument_error(argument, f"{argument} is {type(values).__name__}; expected a dictionary of texts")
     for name, value in values.items():
-        if not isinstance(cast(object, name), str) or not isinstance(cast(object, value), str):
+        # Of a bool and a float there are several forms.
+        is_plain = isinstance(cast(object, value), (str, int)) and not isinstance(value, bool)
+        if not isinstance(cast(object, name), str) or not is_plain:
             shown = f"{argument}[{name!r}] is of the type {type(value).__name__}"
             raise argument_error(argument, f"{shown}; expected a dictionary of texts, such as {{'A': '1'}}")
-    return dict(values)
+    return {name: str(value) for name, value in values.items()}
 
 
 def texts(argument: str, values: Optional[Sequence[str]]) -> Optional[List[str]]:
@@ -188,6 +204,17 @@ def ports(argument: str, values: Sequence[int]) -> List[int]:
     for number, entry in enumerate(entries):
         check_integer(f"{argument}[{number}]", entry)
     return entries
+
+
+def signal_name(signal: Union[str, int]) -> str:
+    """The name of a signal with `SIG`. Numbers are those of Linux, as the signals of the module `signal` there."""
+    if isinstance(signal, int):
+        try:
+            return signals.Signals(signal).name
+        except ValueError as cause:
+            raise argument_error("name", f"{signal} is no signal; expected a name such as 'SIGINT'") from cause
+    upper = signal.upper()
+    return upper if upper.startswith("SIG") else f"SIG{upper}"
 
 
 def check_integer(argument: str, value: object) -> None:

@@ -11,12 +11,18 @@ from typing import Optional, Union, cast
 from ._errors import argument_error
 
 Duration = Union[int, float, str, timedelta]
-"""Seconds as a number, a text with units such as `"90s"`, `"90m"` or `"1h30m"` (without a unit: seconds), or a `timedelta`."""
+"""Seconds as a number, a text with units such as `"90s"`, `"5 minutes"` or `"1h30m"` (without a unit: seconds), or a `timedelta`."""
 Size = Union[int, str]
 """MB as a number, or a text with a unit such as `"4g"` or `"2048m"`. 1 GB has 1024 MB."""
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_SECONDS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
-_DURATION_PART = re.compile(rf"{_NUMBER}\s*(ms|s|m|h|d)\s*")
+_SECONDS = {
+    "ms": Fraction(1, 1000),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), Fraction(1)),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), Fraction(60)),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), Fraction(3600)),
+    **dict.fromkeys(("d", "day", "days"), Fraction(86_400)),
+}
+_DURATION_PART = re.compile(rf"{_NUMBER}\s*({'|'.join(sorted(_SECONDS, reverse=True))})(?![a-z])\s*")
 _MEGABYTES = {"b": Fraction(1, 1 << 20), "k": Fraction(1, 1024), "m": Fraction(1), "g": Fraction(1024), "t": Fraction(1 << 20)}
 _SIZE = re.compile(rf"{_NUMBER}\s*(?:(b)|([kmgt])(?:i?b)?)?", re.IGNORECASE)
 

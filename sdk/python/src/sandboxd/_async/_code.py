@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from .. import models
-from .._bodies import mapping
+from .._bodies import Texts, mapping
 from .._errors import NetworkError, SandboxdError, argument_error, of_event
 from .._names import OtherNames
 from .._request import given, shown
@@ -78,7 +78,7 @@ async def run_code(
     *,
     language: Optional[str],
     in_context: Optional[ContextOrId],
-    env: Optional[Mapping[str, str]],
+    env: Optional[Texts],
     timeout: Optional[Duration],
     auto_resume: Optional[bool],
     run_id: Optional[str],

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Optional, Union
 
 from .. import models
-from .._errors import CommandFailed, ExecutionTimeout, SandboxdError
+from .._bodies import signal_name
+from .._errors import CommandFailed, ExecutionEnded, ExecutionTimeout, SandboxdError
 from .._names import OtherNames
 from .._output import Output, offset_before_end, parse_output, size_between
 from .._request import LARGEST_PAGE, QueryValue, checked_id
@@ -159,12 +160,17 @@ class AsyncExecution(OtherNames):
         path = self._path("/stdin", close=close or None, autoResume=auto_resume)
         payload = AsyncPayload(data, "application/octet-stream")
         call = Call("POST", path, Safety.ONLY_UNSTARTED, payload)
-        return await self._context.json(call, models.StdinWritten.from_json)
+        try:
+            return await self._context.json(call, models.StdinWritten.from_json)
+        except ExecutionEnded as error:
+            # Without it a command such as `cat` ends at once, because its input does.
+            error.message += "; only start(..., open_stdin=True) keeps standard input open"
+            raise
 
-    async def signal(self, name: str, *, auto_resume: Optional[bool] = None) -> models.Execution:
-        """Sends a signal, such as `SIGINT`."""
+    async def signal(self, name: Union[str, int], *, auto_resume: Optional[bool] = None) -> models.Execution:
+        """Sends a signal, such as `SIGINT`, `"INT"` or `signal.SIGINT`."""
         path = self._path("/signal", autoResume=auto_resume)
-        return await self._viewed(Call("POST", path, Safety.AFTER_ANSWER, json_payload({"signal": name})))
+        return await self._viewed(Call("POST", path, Safety.AFTER_ANSWER, json_payload({"signal": signal_name(name)})))
 
     async def cancel(self, *, auto_resume: Optional[bool] = None) -> models.Execution:
         """Kills the command and all its processes. Has no effect if it has ended."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Union
+from typing import Any, Dict, Optional, Union
 from urllib.parse import quote
 
 from .. import models
-from .._bodies import mapping, tags_query
+from .._bodies import Texts, mapping, tags_query
 from .._names import OtherNames
 from .._request import LARGEST_PAGE, QueryValue, checked_reference, given, key_headers, query_string
 from .._retry import Safety
@@ -32,7 +32,7 @@ class AsyncSnapshots(OtherNames):
         *,
         sandbox_id: Optional[str] = None,
         name: Optional[str] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         page_size: int = LARGEST_PAGE,
     ) -> AsyncPagedList[models.Snapshot]:
         """
@@ -65,7 +65,7 @@ class AsyncSnapshots(OtherNames):
 async def take_snapshot(
     context: AsyncSandboxContext,
     name: Optional[str],
-    metadata: Optional[Mapping[str, str]],
+    metadata: Optional[Texts],
     memory: Optional[bool],
     key: Optional[str],
 ) -> models.Snapshot:

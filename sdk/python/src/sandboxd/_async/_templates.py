@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, Callable, Dict, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 from urllib.parse import quote
 
 from .. import models
-from .._bodies import tags_query, template_body
+from .._bodies import Texts, tags_query, template_body
 from .._build_context import local_context
 from .._build_events import BuildDone, BuildEvent, StepOutput, parse_build_event
 from .._errors import BuildFailed, NetworkError, SandboxdError
@@ -59,7 +59,7 @@ class AsyncTemplates:
         *,
         dockerfile: Optional[str] = None,
         dockerfile_path: Optional[str] = None,
-        build_args: Optional[Mapping[str, str]] = None,
+        build_args: Optional[Texts] = None,
         start_command: Optional[str] = None,
         ready_command: Optional[str] = None,
         ready_timeout: Optional[Duration] = None,
@@ -73,7 +73,7 @@ class AsyncTemplates:
         isolation: Optional[str] = None,
         timeout: Optional[Duration] = None,
         no_cache: Optional[bool] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         idempotency_key: Optional[str] = None,
         on_log: Optional[OnLog] = None,
     ) -> models.Template:
@@ -113,7 +113,7 @@ class AsyncTemplates:
         *,
         dockerfile: Optional[str] = None,
         dockerfile_path: Optional[str] = None,
-        build_args: Optional[Mapping[str, str]] = None,
+        build_args: Optional[Texts] = None,
         start_command: Optional[str] = None,
         ready_command: Optional[str] = None,
         ready_timeout: Optional[Duration] = None,
@@ -127,7 +127,7 @@ class AsyncTemplates:
         isolation: Optional[str] = None,
         timeout: Optional[Duration] = None,
         no_cache: Optional[bool] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         idempotency_key: Optional[str] = None,
     ) -> models.Template:
         """
@@ -213,7 +213,7 @@ class AsyncTemplates:
         *,
         name: Optional[str] = None,
         state: Optional[models.TemplateState] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         page_size: int = LARGEST_PAGE,
     ) -> AsyncPagedList[models.Template]:
         """

@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Type, Union, cast, overload
+from typing import Any, Callable, Dict, List, Literal, Optional, Type, Union, cast, overload
 
 from .. import models
-from .._bodies import ImageOrId, command_body, create_body, mapping
+from .._bodies import ImageOrId, Texts, command_body, create_body, mapping
 from .._command import Command, command_line
 from .._errors import (
     CommandFailed,
@@ -133,14 +133,14 @@ class Sandbox(OtherNames):
         memory_mb: Optional[int] = None,
         disk: Optional[Size] = None,
         disk_mb: Optional[int] = None,
-        env: Optional[Mapping[str, str]] = None,
+        env: Optional[Texts] = None,
         workdir: Optional[str] = None,
         timeout: Optional[Duration] = None,
         on_timeout: Optional[Literal["terminate", "pause"]] = None,
         auto_resume: Optional[bool] = None,
         idle_timeout: Optional[Duration] = None,
         name: Optional[str] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         egress: Optional[CreateEgress] = None,
         ingress: Optional[CreateIngress] = None,
         isolation: Optional[str] = None,
@@ -231,7 +231,7 @@ class Sandbox(OtherNames):
         command: Command,
         *,
         cwd: Optional[str] = None,
-        env: Optional[Mapping[str, str]] = None,
+        env: Optional[Texts] = None,
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout: Optional[Duration] = None,
@@ -300,7 +300,7 @@ class Sandbox(OtherNames):
         command: Command,
         *,
         cwd: Optional[str] = None,
-        env: Optional[Mapping[str, str]] = None,
+        env: Optional[Texts] = None,
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout: Optional[Duration] = None,
@@ -345,7 +345,7 @@ class Sandbox(OtherNames):
         command: Command,
         *,
         cwd: Optional[str] = None,
-        env: Optional[Mapping[str, str]] = None,
+        env: Optional[Texts] = None,
         user: Optional[str] = None,
         stdin: Optional[str] = None,
         open_stdin: Optional[bool] = None,
@@ -380,7 +380,7 @@ class Sandbox(OtherNames):
         *,
         language: Optional[str] = None,
         context: Optional[ContextOrId] = None,
-        env: Optional[Mapping[str, str]] = None,
+        env: Optional[Texts] = None,
         timeout: Optional[Duration] = None,
         auto_resume: Optional[bool] = None,
         run_id: Optional[str] = None,
@@ -420,7 +420,7 @@ class Sandbox(OtherNames):
         rows: Optional[int] = None,
         command: Optional[str] = None,
         cwd: Optional[str] = None,
-        env: Optional[Mapping[str, str]] = None,
+        env: Optional[Texts] = None,
         user: Optional[str] = None,
         timeout: Optional[Duration] = None,
         auto_resume: Optional[bool] = None,
@@ -467,6 +467,7 @@ class Sandbox(OtherNames):
         """
         Pauses the sandbox: freezes all its processes. With `hibernate` they are stored on the host's disk, where they need no
         memory and survive a reboot, also those of a paused sandbox. The next command, file operation or port request wakes them.
+        Without `hibernate`, a sandbox that is paused already is the error `InvalidState`.
         """
         body = json_payload({"hibernate": True}) if hibernate else None
         call = Call("POST", self.context.path("/pause"), Safety.AFTER_ANSWER, body)
@@ -482,7 +483,8 @@ class Sandbox(OtherNames):
     def resume(self, *, cold: bool = False, adopt: bool = False) -> models.ResumeResult:
         """
         Resumes the sandbox. Commands resume it automatically. With `cold`, its processes end, frozen or stored, and it starts
-        again on its disk. With `adopt`, a hibernated sandbox of a lost host continues on this one.
+        again on its disk. With `adopt`, a hibernated sandbox of a lost host continues on this one. A sandbox that runs is the error
+        `InvalidState`.
         """
         given = {name: True for name, value in (("cold", cold), ("adopt", adopt)) if value}
         body = json_payload(given) if given else None
@@ -515,7 +517,7 @@ class Sandbox(OtherNames):
         self,
         name: Optional[str] = None,
         *,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         memory: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
     ) -> models.Snapshot:
@@ -541,9 +543,9 @@ class Sandbox(OtherNames):
         self,
         count: int = 1,
         *,
-        env: Optional[Mapping[str, str]] = None,
+        env: Optional[Texts] = None,
         name: Optional[str] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         memory: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
     ) -> List[Sandbox]:

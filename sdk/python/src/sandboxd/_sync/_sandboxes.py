@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Callable, Dict, Literal, Mapping, Optional, Set, Union
+from typing import Iterator, Callable, Dict, Literal, Optional, Set, Union
 
 from .. import models
-from .._bodies import ImageOrId, check_state, create_body, tags_query
+from .._bodies import ImageOrId, Texts, check_state, create_body, tags_query
 from .._lifecycle import LifecycleHandlers
 from .._live import live_page
 from .._names import OtherNames, other_keywords
@@ -40,14 +40,14 @@ class Sandboxes(OtherNames):
         memory_mb: Optional[int] = None,
         disk: Optional[Size] = None,
         disk_mb: Optional[int] = None,
-        env: Optional[Mapping[str, str]] = None,
+        env: Optional[Texts] = None,
         workdir: Optional[str] = None,
         timeout: Optional[Duration] = None,
         on_timeout: Optional[Literal["terminate", "pause"]] = None,
         auto_resume: Optional[bool] = None,
         idle_timeout: Optional[Duration] = None,
         name: Optional[str] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         egress: Optional[CreateEgress] = None,
         ingress: Optional[CreateIngress] = None,
         isolation: Optional[str] = None,
@@ -127,7 +127,7 @@ class Sandboxes(OtherNames):
         *,
         state: Optional[str] = None,
         image: Optional[str] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         details: bool = False,
         page_size: int = LARGEST_PAGE,
     ) -> PagedList[models.SandboxItem]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, Callable, Dict, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 from urllib.parse import quote
 
 from .. import models
-from .._bodies import tags_query, template_body
+from .._bodies import Texts, tags_query, template_body
 from .._build_context import local_context
 from .._build_events import BuildDone, BuildEvent, StepOutput, parse_build_event
 from .._errors import BuildFailed, NetworkError, SandboxdError
@@ -60,7 +60,7 @@ class Templates:
         *,
         dockerfile: Optional[str] = None,
         dockerfile_path: Optional[str] = None,
-        build_args: Optional[Mapping[str, str]] = None,
+        build_args: Optional[Texts] = None,
         start_command: Optional[str] = None,
         ready_command: Optional[str] = None,
         ready_timeout: Optional[Duration] = None,
@@ -74,7 +74,7 @@ class Templates:
         isolation: Optional[str] = None,
         timeout: Optional[Duration] = None,
         no_cache: Optional[bool] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         idempotency_key: Optional[str] = None,
         on_log: Optional[OnLog] = None,
     ) -> models.Template:
@@ -114,7 +114,7 @@ class Templates:
         *,
         dockerfile: Optional[str] = None,
         dockerfile_path: Optional[str] = None,
-        build_args: Optional[Mapping[str, str]] = None,
+        build_args: Optional[Texts] = None,
         start_command: Optional[str] = None,
         ready_command: Optional[str] = None,
         ready_timeout: Optional[Duration] = None,
@@ -128,7 +128,7 @@ class Templates:
         isolation: Optional[str] = None,
         timeout: Optional[Duration] = None,
         no_cache: Optional[bool] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         idempotency_key: Optional[str] = None,
     ) -> models.Template:
         """
@@ -214,7 +214,7 @@ class Templates:
         *,
         name: Optional[str] = None,
         state: Optional[models.TemplateState] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Texts] = None,
         page_size: int = LARGEST_PAGE,
     ) -> PagedList[models.Template]:
         """
