@@ -191,6 +191,7 @@ fn announce(
         certificate: serving.certificate(),
         authorities: serving.authorities(),
         metrics: serving.metrics(),
+        other_data_dir: (config.data_dir != Config::default().data_dir).then_some(config.data_dir.as_path()),
         key,
         show_key: flags.show_key,
         isolations,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use api::Isolation;
 
@@ -21,6 +21,8 @@ pub struct Welcome<'a> {
     /// The certificate authorities of the system and that certificate, for programs that read one list only.
     pub authorities: Option<PathBuf>,
     pub metrics: Option<SocketAddr>,
+    /// The data directory, if clients on this host do not look there by themselves.
+    pub other_data_dir: Option<&'a Path>,
     pub key: &'a LocalKey,
     pub show_key: bool,
     /// What sandboxes of this daemon can have.
@@ -59,6 +61,10 @@ impl Welcome<'_> {
         }
         if let Some(certificate) = &self.certificate {
             line("certificate", &certificate.display().to_string());
+        }
+        if let Some(directory) = self.other_data_dir {
+            let export = format!("export SANDBOXD_DATA_DIR={}", quoted(&directory.display().to_string()));
+            line("data directory", &format!("for sbx and the libraries on this host: {export}"));
         }
         match self.key {
             LocalKey::New { file, .. } | LocalKey::Existing { file, .. } => {
@@ -165,9 +171,26 @@ mod tests {
         let url = url("https", "0.0.0.0:8443".parse().unwrap());
         let certificate = Some(PathBuf::from("/var/lib/my data/tls/tls-cert.pem"));
         let authorities = Some(PathBuf::from("/var/lib/my data/tls/tls-trust.pem"));
-        let (metrics, e2b) = (None, true);
-        Welcome { url, certificate, authorities, metrics, key, show_key, isolations, missing_isolations, e2b }
-            .text()
+        Welcome {
+            url,
+            certificate,
+            authorities,
+            metrics: None,
+            other_data_dir: Some(Path::new("/var/lib/my data")),
+            key,
+            show_key,
+            isolations,
+            missing_isolations,
+            e2b: true,
+        }
+        .text()
+    }
+
+    #[test]
+    fn a_data_directory_where_clients_do_not_look_has_its_variable() {
+        let line = "\ndata directory: for sbx and the libraries on this host: export SANDBOXD_DATA_DIR='/var/lib/my data'\n";
+        let text = welcome(&LocalKey::None, false);
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]
