@@ -260,13 +260,23 @@ class KernelDied(Exception):
     pass
 
 
+def memory_limit():
+    """The memory of the sandbox, for the message; empty if it is unknown."""
+    try:
+        with open("/proc/meminfo") as file:
+            kilobytes = int(file.readline().split()[1])
+    except (OSError, ValueError, IndexError):
+        return ""
+    return f": the sandbox has {round(kilobytes / 1024)} MB (resources.memoryMb)"
+
+
 def death(manager):
     process = getattr(manager.provisioner, "process", None)
     code = process.poll() if process is not None else None
     if code is None:
         how = "ended"
     elif code < 0:
-        how = f"was killed by signal {-code}" + (", probably because memory ran out" if code == -9 else "")
+        how = f"was killed by signal {-code}" + (f", probably because memory ran out{memory_limit()}" if code == -9 else "")
     else:
         how = f"ended with exit code {code}"
     return f"the kernel {how}; its state is lost, and a new kernel takes its place"
