@@ -34,6 +34,9 @@ class LocalContext(LocalDirectory):
 
 def local_context(directory: "str | os.PathLike[str]", dockerfile_path: Optional[str]) -> LocalContext:
     """A context with its Dockerfile, whose path is checked."""
+    if os.path.isfile(directory):
+        how = "pass its directory, and dockerfile_path= if the Dockerfile has another name"
+        raise argument_error("context", f"context is {os.fspath(directory)!r}, a file; {how}")
     if dockerfile_path is None:
         return LocalContext(Path(directory))
     name = posixpath.normpath(dockerfile_path)

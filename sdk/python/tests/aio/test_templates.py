@@ -19,6 +19,7 @@ from sandboxd import (
     BuildFailed,
     BuildNote,
     BuildStep,
+    InvalidArgument,
     LocalFileError,
     NetworkError,
     SandboxdError,
@@ -164,6 +165,9 @@ async def test_a_context_that_cannot_be_read_is_an_error_of_this_machine(tmp_pat
         templates = AsyncSandboxd(**service.settings).templates
         with pytest.raises(LocalFileError, match="no Dockerfile"):
             await templates.build("web", tmp_path)
+        (tmp_path / "Dockerfile").write_text("FROM a\n")
+        with pytest.raises(InvalidArgument, match="Dockerfile', a file; pass its directory, and dockerfile_path="):
+            await templates.build("web", tmp_path / "Dockerfile")
         (tmp_path / ".dockerignore").write_text("[")
         with pytest.raises(LocalFileError, match="malformed"):
             await templates.upload_context(tmp_path, dockerfile_path=None)

@@ -20,6 +20,7 @@ from sandboxd import (
     BuildFailed,
     BuildNote,
     BuildStep,
+    InvalidArgument,
     LocalFileError,
     NetworkError,
     SandboxdError,
@@ -165,6 +166,9 @@ def test_a_context_that_cannot_be_read_is_an_error_of_this_machine(tmp_path: Pat
         templates = Sandboxd(**service.settings).templates
         with pytest.raises(LocalFileError, match="no Dockerfile"):
             templates.build("web", tmp_path)
+        (tmp_path / "Dockerfile").write_text("FROM a\n")
+        with pytest.raises(InvalidArgument, match="Dockerfile', a file; pass its directory, and dockerfile_path="):
+            templates.build("web", tmp_path / "Dockerfile")
         (tmp_path / ".dockerignore").write_text("[")
         with pytest.raises(LocalFileError, match="malformed"):
             templates.upload_context(tmp_path, dockerfile_path=None)
