@@ -11,7 +11,11 @@ use crate::explain::Target;
 
 /// Run isolated Linux sandboxes on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "sandboxd", version)]
+#[command(
+    name = "sandboxd",
+    version,
+    after_help = "To remove sandboxd with all that it has made on this host, follow the section 'Remove' of docs/operations.md."
+)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -349,6 +353,13 @@ mod tests {
     use api::bounds::{CPU, DISK_MB, MEMORY_MB};
 
     use super::*;
+
+    /// Users look for a command such as `clean`, which there is not.
+    #[test]
+    fn the_help_says_how_everything_is_removed() {
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("the section 'Remove' of docs/operations.md"), "{help}");
+    }
 
     #[test]
     fn the_help_of_run_has_the_bounds_of_the_api() {
