@@ -68,6 +68,7 @@ impl LastOutput {
         let mut message = match end {
             ProcessEnd::Exited(code) => format!("{what} exited with code {code}"),
             ProcessEnd::Signalled(signal) => format!("{what} was ended by {signal}"),
+            ProcessEnd::OutOfMemory { message, .. } => format!("{what} was killed: {message}"),
             ProcessEnd::TimedOut => format!("{what} took too long"),
             ProcessEnd::Lost(_) => format!("{what} ended"),
         };

@@ -178,6 +178,7 @@ fn step_result(end: ProcessEnd) -> Result<(), BuildError> {
         ProcessEnd::Exited(0) => return Ok(()),
         ProcessEnd::Exited(code) => format!("the command exited with code {code}"),
         ProcessEnd::Signalled(signal) => format!("the command was ended by {signal}"),
+        ProcessEnd::OutOfMemory { message, .. } => format!("the command was killed: {message}"),
         ProcessEnd::TimedOut => "the command ran too long".to_owned(),
         ProcessEnd::Lost(why) => format!("the result of the command is unknown: {why}"),
     }))
@@ -255,6 +256,10 @@ mod tests {
             (ProcessEnd::Exited(7), "the command exited with code 7"),
             (ProcessEnd::Exited(-1), "the command exited with code -1"),
             (ProcessEnd::Signalled("SIGKILL".to_owned()), "the command was ended by SIGKILL"),
+            (
+                ProcessEnd::OutOfMemory { exit_code: Some(137), message: "no memory".to_owned() },
+                "the command was killed: no memory",
+            ),
             (ProcessEnd::TimedOut, "the command ran too long"),
             (ProcessEnd::Lost("why".to_owned()), "the result of the command is unknown: why"),
         ];

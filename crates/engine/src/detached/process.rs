@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use api::RunId;
+use api::{EndReason, RunId};
 use bytes::Bytes;
 use guest_proto::{Channel, TerminalSize};
 
@@ -84,6 +84,11 @@ pub enum ProcessEnd {
     Exited(i32),
     /// The name of the signal, such as `SIGKILL`.
     Signalled(String),
+    /// The kernel killed it for lack of memory: it, or a process whose end bash reports as `exit_code`. `message` names the limit.
+    OutOfMemory {
+        exit_code: Option<i32>,
+        message: String,
+    },
     /// It was killed at its timeout.
     TimedOut,
     /// The outcome is unknown, for this reason.
@@ -239,6 +244,9 @@ pub(crate) fn status(execution: &DetachedExecution) -> ProcessStatus {
 fn end_of(end: &End) -> ProcessEnd {
     match end {
         End { is_timed_out: true, .. } => ProcessEnd::TimedOut,
+        End { reason: Some(EndReason::Oom), exit_code, message, .. } => {
+            ProcessEnd::OutOfMemory { exit_code: *exit_code, message: message.clone().unwrap_or_default() }
+        }
         End { exit_code: Some(code), .. } => ProcessEnd::Exited(*code),
         End { signal: Some(signal), .. } => ProcessEnd::Signalled(signal.clone()),
         End { message, .. } => ProcessEnd::Lost(message.clone().unwrap_or_default()),

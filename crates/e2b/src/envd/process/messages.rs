@@ -211,6 +211,14 @@ pub fn end_event(end: &ProcessEnd) -> Option<Vec<u8>> {
             let status = format!("signal: {}", signal_text(name));
             json!({ "exitCode": -1, "status": status, "error": status })
         }
+        ProcessEnd::OutOfMemory { exit_code: Some(code), message } => {
+            let status = format!("exit status {code}");
+            json!({ "exitCode": code, "exited": true, "status": status, "error": format!("{status}: {message}") })
+        }
+        ProcessEnd::OutOfMemory { exit_code: None, message } => {
+            let status = "signal: killed";
+            json!({ "exitCode": -1, "status": status, "error": format!("{status}: {message}") })
+        }
         ProcessEnd::TimedOut | ProcessEnd::Lost(_) => return None,
     };
     Some(json!({ "event": { "end": end } }).to_string().into_bytes())
@@ -375,6 +383,16 @@ mod tests {
             let end = end(&ProcessEnd::Signalled(name.to_owned()));
             assert_eq!((&end["status"], &end["exitCode"]), (&json!(format!("signal: {text}")), &json!(-1)));
             assert_eq!((&end["error"], end.get("exited")), (&end["status"], None), "{name}");
+        }
+        for (exit_code, status, exited) in
+            [(None, "signal: killed", None), (Some(137), "exit status 137", Some(&json!(true)))]
+        {
+            let end = end(&ProcessEnd::OutOfMemory { exit_code, message: "the limit is 4 MB".to_owned() });
+            assert_eq!((&end["status"], &end["exitCode"]), (&json!(status), &json!(exit_code.unwrap_or(-1))));
+            assert_eq!(
+                (&end["error"], end.get("exited")),
+                (&json!(format!("{status}: the limit is 4 MB")), exited)
+            );
         }
         assert_eq!(end_event(&ProcessEnd::Lost("the agent ended".to_owned())), None);
     }

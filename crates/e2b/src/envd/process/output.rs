@@ -7,7 +7,7 @@
 use std::io;
 
 use bytes::Bytes;
-use engine::{DaemonError, EngineError, Process, ProcessEnd, ProcessEvent};
+use engine::{Channel, DaemonError, EngineError, Process, ProcessEnd, ProcessEvent};
 use futures_util::{Stream, stream};
 use tokio::time::Instant;
 
@@ -104,14 +104,21 @@ impl Output {
         let may_be_of_sandbox = match end {
             ProcessEnd::Signalled(name) => name == "SIGKILL",
             ProcessEnd::Lost(_) => true,
-            ProcessEnd::Exited(_) | ProcessEnd::TimedOut => false,
+            ProcessEnd::Exited(_) | ProcessEnd::OutOfMemory { .. } | ProcessEnd::TimedOut => false,
         };
         if may_be_of_sandbox && !self.target.exists().await {
             return Err(io::Error::other("the sandbox was terminated"));
         }
         if let Some(event) = end_event(end) {
             self.phase = Phase::Ending;
-            return Ok(message(&event));
+            let mut events = message(&event).to_vec();
+            // Their library for Python shows standard error only, not the error of the end.
+            if let ProcessEnd::OutOfMemory { message: why, .. } = end {
+                let note = format!("{why}\n");
+                let note = message(&data_event(Channel::Stderr, self.is_terminal, note.as_bytes()));
+                events.splice(0..0, note);
+            }
+            return Ok(events.into());
         }
         let error = match end {
             ProcessEnd::Lost(reason) => RpcError::new(Code::Internal, reason.as_str()),
