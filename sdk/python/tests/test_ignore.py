@@ -10,7 +10,7 @@ from typing import List, Optional
 
 import pytest
 
-from sandboxd import SandboxdError
+from sandboxd import InvalidArgument, SandboxdError
 from sandboxd import _build_context as build_context
 from sandboxd._build_context import LocalContext, local_context
 from sandboxd._ignore import IgnoreRules
@@ -153,8 +153,8 @@ def test_a_context_that_cannot_be_packed_is_an_error(tmp_path: Path) -> None:
     for context in (local_context(tmp_path, "Dockerfile"), local_context(tmp_path / "missing", None)):
         with pytest.raises(FileNotFoundError):
             list(context.chunks())
-    with pytest.raises(NotADirectoryError):
-        list(local_context(project(tmp_path, None, "file") / "file", None).chunks())
+    with pytest.raises(InvalidArgument, match="a file; pass its directory"):
+        local_context(project(tmp_path, None, "file") / "file", None)
     project(tmp_path, "ok\n[")
     with pytest.raises(ValueError, match=r"\.dockerignore: the pattern '\['"):
         list(local_context(tmp_path, None).chunks())

@@ -68,11 +68,11 @@ def test_mistakes_in_a_create_are_named(arguments: Dict[str, Any], argument: str
 
 
 def test_mistakes_in_commands_files_and_templates_are_named() -> None:
-    stdin: Any = b"bytes"
+    stdin: Any = ["bytes"]
     content: Any = {"a": 1}
     with Service([]) as service, Sandboxd(**service.settings) as client:
         sandbox = client.sandboxes.connect(SANDBOX)
-        with pytest.raises(InvalidArgument, match="stdin is of the type bytes"):
+        with pytest.raises(InvalidArgument, match="stdin is of the type list"):
             sandbox.execute("cat", stdin=stdin)
         for value in (content, None, 3):
             with pytest.raises(InvalidArgument, match=f"content is of the type {type(value).__name__}"):
@@ -146,8 +146,8 @@ def test_names_of_other_libraries_lead_to_those_of_this_one(client: Any) -> None
     for name, instead in names.items():
         with pytest.raises(AttributeError, match=rf"Sandbox' object has no attribute '{name}'; use {instead}\(\)"):
             getattr(sandbox, name)
-    for name, instead in {"download": "read", "delete": "remove"}.items():
-        with pytest.raises(AttributeError, match=rf"Files' object has no attribute '{name}'; use {instead}\(\)"):
+    for name, instead in {"upload": "write", "delete": "remove"}.items():
+        with pytest.raises(AttributeError, match=rf"Files' object has no attribute '{name}'; use {instead}\("):
             getattr(sandbox.files, name)
     with pytest.raises(AttributeError, match="Sandbox' object has no attribute 'exekute'$"):
         sandbox.exekute
