@@ -17,6 +17,7 @@ use service::error::{OperationKind, no_snapshot, of_engine};
 use service::images::pull_missing;
 use service::snapshot_names;
 
+use super::templates::explain_minimum;
 use crate::endpoint::Endpoint;
 
 pub fn endpoints() -> [Endpoint; 6] {
@@ -61,6 +62,8 @@ pub async fn create_from(
     if template.processes_from.is_some() {
         rules.memory_mb = rules.memory_mb.raised_to(snapshot.resources.memory_mb);
     }
-    let config = SandboxConfig { image: id.to_string(), ..CreateBody::check(content, &rules)? };
+    let checked =
+        CreateBody::check(content, &rules).map_err(|error| explain_minimum(error.into(), "snapshot"))?;
+    let config = SandboxConfig { image: id.to_string(), ..checked };
     Ok((config, template))
 }

@@ -87,7 +87,17 @@ pub fn create_from(
     if image.processes_from.is_some() {
         rules.memory_mb = rules.memory_mb.raised_to(resources.memory_mb);
     }
-    Ok((CreateBody::check(content, &rules)?, image))
+    let config =
+        CreateBody::check(content, &rules).map_err(|error| explain_minimum(error.into(), "template"))?;
+    Ok((config, image))
+}
+
+/// Adds to the error of a disk where its minimum is from: what a create begins with raises that of the service.
+pub fn explain_minimum(mut error: ApiError, source: &str) -> ApiError {
+    if error.details.get("field").is_some_and(|field| field == "resources.diskMb") {
+        error.message.push_str(&format!(" (a sandbox has at least the disk of its {source})"));
+    }
+    error
 }
 
 /// Runs the start command of a template in a new sandbox, unless the sandbox has copies of its processes. Without it the sandbox is
@@ -100,4 +110,25 @@ pub async fn run_start(service: &Service, template: &Template, sandbox: &Sandbox
     }
     let message = format!("the start command of template '{}' failed: {error}", template.name);
     Err(ApiError::new(ErrorCode::ExecutionError, message).with_detail("sandboxId", sandbox.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_disk_says_what_raises_its_minimum() {
+        let error = |field: &str| {
+            let message = format!("{field} is 5120; allowed: 10240 to 51200");
+            ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", field)
+        };
+        let disk = explain_minimum(error("resources.diskMb"), "template");
+        assert!(
+            disk.message.ends_with("to 51200 (a sandbox has at least the disk of its template)"),
+            "{}",
+            disk.message
+        );
+        let memory = error("resources.memoryMb");
+        assert_eq!(explain_minimum(memory.clone(), "template").message, memory.message);
+    }
 }
