@@ -120,6 +120,7 @@ mod tests {
             ("PATCH", "/templates/web", "/templates/{template}"),
             ("PATCH", "/v2/templates/web", "/v2/templates/{template}"),
             ("POST", "/v3/templates", "/v3/templates"),
+            ("GET", "/templates/a/builds/b/logs", "/templates/{template}/builds/{build}/logs"),
         ] {
             assert_eq!(at(method, path), Ok(template), "{method} {path}");
         }

@@ -1,7 +1,9 @@
 //! The state of a build and its log, as their clients poll it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use admission::error::ApiError;
 use api::{BuildEvent, BuildStep, TemplateId, TemplateState, Timestamp};
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -91,7 +93,7 @@ async fn entries(call: &Call, id: &TemplateId, offset: usize) -> Result<Vec<Valu
     let reader = reader.map_err(E2bError::of_builder)?;
     let Some(mut reader) = reader else { return Ok(Vec::new()) };
     let (mut skipped, mut entries) = (0, Vec::new());
-    while let Some(events) = reader.next_now().map_err(|_| E2bError::internal())? {
+    while let Some(events) = reader.next_now().map_err(ApiError::internal)? {
         for event in &events {
             if skipped < offset {
                 skipped += 1;
@@ -102,23 +104,29 @@ async fn entries(call: &Call, id: &TemplateId, offset: usize) -> Result<Vec<Valu
         if entries.len() == MAX_ENTRIES {
             break;
         }
+        // A log can have hundreds of thousands of lines, and the thread has other requests.
+        tokio::task::yield_now().await;
     }
     Ok(entries)
 }
 
-/// An entry of the log as their builder words it.
+/// An entry of the log.
 pub fn entry(event: &LogEvent) -> Value {
-    let level = level(event);
+    let timestamp = Timestamp::from(event.at);
+    json!({ "timestamp": timestamp, "level": level(event).name(), "message": message(event) })
+}
+
+/// The text of an entry as their builder words it.
+pub fn message(event: &LogEvent) -> Cow<'_, str> {
     let step: Option<BuildStep> =
         (event.kind == BuildEvent::Step).then(|| serde_json::from_str(&event.data).ok()).flatten();
-    let message = match step {
+    match step {
         Some(step) => {
             let cached = if step.cached { "CACHED " } else { "" };
-            format!("{cached}[builder {}/{}] {}", step.number, step.total, step.text)
+            format!("{cached}[builder {}/{}] {}", step.number, step.total, step.text).into()
         }
-        None => event.data.clone(),
-    };
-    json!({ "timestamp": Timestamp::from(event.at), "level": level.name(), "message": message })
+        None => event.data.as_str().into(),
+    }
 }
 
 /// How grave an entry is.

@@ -173,6 +173,29 @@ async fn tags_are_assigned_and_removed() {
     assert_eq!(tags().await, [both("default", &first)]);
 }
 
+async fn log(fixture: &Fixture, build: &Build, query: &str) -> Got {
+    let call = format!("GET /templates/{}/builds/{}/logs?{query}", build.template, build.id);
+    fixture.ask(&call, Value::Null).await
+}
+
+#[tokio::test]
+async fn the_log_of_a_build_has_the_entries_of_its_status_in_pages() {
+    let fixture = Fixture::new().await;
+    let waiting = request(&fixture, "later").await;
+    let none = log(&fixture, &waiting, "").await;
+    assert_eq!((none.status, &none.body), (200, &json!({ "logs": [] })));
+    let build = ready(&fixture, "web", image(), &[run("echo one"), run("echo two")]).await;
+    let entries = status(&fixture, &build).await.body["logEntries"].clone();
+    assert_eq!(log(&fixture, &build, "").await.body["logs"], entries);
+    let entries = entries.as_array().unwrap();
+    let last = log(&fixture, &build, "direction=backward&limit=1").await;
+    assert_eq!(last.body["logs"], json!([entries.last().unwrap()]));
+    assert_eq!(log(&fixture, &build, "limit=1").await.body["logs"], json!([entries[0]]));
+    assert_eq!(log(&fixture, &build, "level=loud").await.status, 400);
+    let unknown = Build { id: NO_BUILD.to_owned(), ..build };
+    assert_eq!(log(&fixture, &unknown, "").await.status, 404);
+}
+
 #[tokio::test]
 async fn builds_of_a_name_and_tag_replace_each_other() {
     let fixture = Fixture::new().await;
