@@ -132,22 +132,26 @@ impl Filter {
     /// The page, and the position after which the next one begins.
     fn page(&self, mut records: Vec<Arc<SandboxRecord>>) -> (Vec<Listed>, Option<Position>) {
         records.retain(|record| self.matches(record));
-        let mut found: Vec<Listed> = records.into_iter().filter_map(with_options).collect();
-        found.retain(|(_, own)| self.template.as_ref().is_none_or(|template| own.template == *template));
-        found.sort_by_cached_key(|(record, _)| Position::of(record));
+        records.sort_by_cached_key(|record| Position::of(record));
         if !self.is_ascending {
-            found.reverse();
+            records.reverse();
         }
         if let Some(after) = &self.after {
-            found.retain(|(record, _)| {
+            records.retain(|record| {
                 let own = Position::of(record);
                 if self.is_ascending { own > *after } else { own < *after }
             });
         }
-        let has_more = found.len() > self.limit;
-        found.truncate(self.limit);
-        let last = found.last().filter(|_| has_more).map(|(record, _)| Position::of(record));
-        (found, last)
+        // Lazy: the options of records beyond the page are not parsed.
+        let mut found = records.into_iter().filter_map(with_options).filter(|(_, own)| self.is_from(own));
+        let page: Vec<Listed> = found.by_ref().take(self.limit).collect();
+        let has_more = found.next().is_some();
+        let last = page.last().filter(|_| has_more).map(|(record, _)| Position::of(record));
+        (page, last)
+    }
+
+    fn is_from(&self, own: &E2bOptions) -> bool {
+        self.template.as_ref().is_none_or(|template| own.template == *template)
     }
 }
 
@@ -164,7 +168,37 @@ fn with_options(record: Arc<SandboxRecord>) -> Option<Listed> {
 
 #[cfg(test)]
 mod tests {
+    use admission::captured_log::CapturedLog;
+    use serde_json::json;
+
     use super::*;
+
+    /// The number of sandboxes on a host is not the work of a page. What is logged shows which options are read.
+    #[test]
+    fn options_are_read_up_to_the_end_of_the_page() {
+        let options = |number, options| {
+            let mut record = store::conformance::record(number);
+            record.config.extensions.insert("e2b".to_owned(), options);
+            Arc::new(record)
+        };
+        let (base, other) = (json!({ "template": "base" }), json!({ "template": "other" }));
+        let malformed = json!({ "template": 7 });
+        let all = [&base, &other, &base, &malformed, &base, &malformed, &base];
+        let records: Vec<_> = (1..).zip(all).map(|(number, it)| options(number, it.clone())).collect();
+        let is_shown = |log: &CapturedLog, at: usize| log.text().contains(records[at].id.as_str());
+        let ids = |page: &[Listed]| page.iter().map(|(record, _)| record.id.clone()).collect::<Vec<_>>();
+        let expected = |at: [usize; 2]| at.map(|at| records[at].id.clone()).to_vec();
+        let log = CapturedLog::default();
+        let capture = log.begin();
+        let first = Filter::read(Some("order=asc&limit=2&template=base")).unwrap();
+        let (page, next) = first.page(records.clone());
+        assert_eq!(ids(&page), expected([0, 2]));
+        assert_eq!(next, Some(Position::of(&records[2])));
+        assert!(is_shown(&log, 3) && !is_shown(&log, 5), "{}", log.text());
+        drop(capture);
+        let (page, next) = Filter { after: next, ..first }.page(records.clone());
+        assert_eq!((ids(&page), next), (expected([4, 6]), None));
+    }
 
     #[test]
     fn a_cursor_comes_back() {
