@@ -200,6 +200,9 @@ mod tests {
             file_query(Some("path=%2Fa+b%ff%2B&recursive=true&mode=0755&x=1&x=2&limit=7&offset=3")).unwrap();
         assert_eq!(query.path("path").unwrap(), b"/a b\xff+");
         assert!(query.flag("recursive").unwrap());
+        assert_eq!(query.auto_resume().unwrap(), AutoResume::Allowed);
+        let forbidden = file_query(Some("autoResume=false")).unwrap();
+        assert_eq!(forbidden.auto_resume().unwrap(), AutoResume::Forbidden);
         assert_eq!((query.mode().unwrap(), query.page().unwrap()), (Some(0o755), (3, 7)));
         assert!(query.flag("x").is_err());
         for bad in ["%", "%4", "%zz", "a=%g0"] {
