@@ -30,6 +30,9 @@ pub async fn status(call: Call, _: Body) -> Result<Response, E2bError> {
     let Some(template) = of_path(call, id)? else {
         return Ok(view::json(StatusCode::OK, &shown(id, id, "waiting", &[], None)));
     };
+    // The client waits for it. It can have been deleted a moment ago.
+    let polled = call.api.service.builder.polled(&call.caller.account, &template.id);
+    polled.map_err(|_| no_build(&call.text("build")))?;
     let status = word(template.state);
     let entries = entries(call, &template.id, offset).await?;
     let reason = template.content.error.as_ref().map(|error| {
@@ -41,7 +44,7 @@ pub async fn status(call: Call, _: Body) -> Result<Response, E2bError> {
     Ok(view::json(StatusCode::OK, &shown(id, &template.id, status, &entries, reason)))
 }
 
-/// The build of a path; `None` if it is requested and has not been started. The client waits for it.
+/// The build of a path; `None` if it is requested and has not been started.
 pub fn of_path(call: &Call, id: &TemplateId) -> Result<Option<Arc<Template>>, E2bError> {
     let (account, wanted) = (&*call.caller.account, &call.text("build"));
     let own = call.api.service.builder.list(account);
@@ -54,8 +57,6 @@ pub fn of_path(call: &Call, id: &TemplateId) -> Result<Option<Arc<Template>>, E2
             false => Err(missing(id.as_str())),
         };
     };
-    // It can have been deleted a moment ago.
-    call.api.service.builder.polled(account, &template.id).map_err(|_| no_build(wanted))?;
     Ok(Some(template))
 }
 

@@ -196,6 +196,39 @@ async fn the_log_of_a_build_has_the_entries_of_its_status_in_pages() {
     assert_eq!(log(&fixture, &unknown, "").await.status, 404);
 }
 
+/// Who reads the log of a build in the background may leave.
+#[tokio::test]
+async fn only_polls_of_the_status_say_that_a_client_waits() {
+    let fixture = Fixture::new().await;
+    let build = request(&fixture, "web").await;
+    assert_eq!(start(&fixture, &build, image(), &[run("echo begun; sleep 1000")]).await.status, 202);
+    let begin = Instant::now();
+    loop {
+        let got = log(&fixture, &build, "").await;
+        if got.body["logs"].as_array().unwrap().iter().any(|entry| entry["message"] == "begun") {
+            break;
+        }
+        assert!(begin.elapsed() < LONG, "{}", got.body);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let pass = async || {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(40)).await;
+        tokio::time::resume();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    for _ in 0..10 {
+        assert_eq!(log(&fixture, &build, "").await.status, 200);
+    }
+    pass().await;
+    for _ in 0..10 {
+        assert_eq!(status(&fixture, &build).await.body["status"], "building");
+    }
+    pass().await;
+    let cancelled = ended(&fixture, &build).await;
+    assert!(text(&cancelled["reason"]["message"]).contains("no longer waits"), "{cancelled}");
+}
+
 #[tokio::test]
 async fn builds_of_a_name_and_tag_replace_each_other() {
     let fixture = Fixture::new().await;
