@@ -3,10 +3,10 @@
 //! Requests note it in memory. [`crate::maintain`] writes a file in the data directory once a minute, which `sandboxd key list` reads; a crash
 //! loses a minute.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{IgnorePoison, replace_file};
 use rules::TimeMs;
@@ -67,14 +67,29 @@ impl KeyUses {
         state.is_changed = true;
     }
 
-    /// Writes the file if a key was used since. A failure is logged once; the next call tries again.
-    pub fn save(&self) {
+    /// Makes [`KeyUses::save`] wait, as a slow disk does.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized {
+        self.lock()
+    }
+
+    /// When the key was last used, for tests.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn last_of(&self, key_id: &str) -> Option<TimeMs> {
+        self.lock().last.get(key_id).copied()
+    }
+
+    /// Writes the file if a key was used since, without those that were deleted: else it would grow for ever where each job has a key
+    /// of its own. A failure is logged once; the next call tries again.
+    pub fn save(&self, existing: impl FnOnce() -> HashSet<Arc<str>>) {
         let Some(file) = &self.file else { return };
+        if !std::mem::take(&mut self.lock().is_changed) {
+            return;
+        }
+        let existing = existing();
         let stored: BTreeMap<String, u64> = {
             let mut state = self.lock();
-            if !std::mem::take(&mut state.is_changed) {
-                return;
-            }
+            state.last.retain(|id, _| existing.contains(&**id));
             state.last.iter().map(|(id, at)| (id.clone(), at.0)).collect()
         };
         // Serializing text and numbers cannot fail.
@@ -96,20 +111,36 @@ impl KeyUses {
 mod tests {
     use super::*;
 
+    fn existing(ids: &'static [&str]) -> impl FnOnce() -> HashSet<Arc<str>> {
+        move || ids.iter().map(|id| Arc::from(*id)).collect()
+    }
+
+    #[test]
+    fn deleted_keys_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let uses = KeyUses::open(dir.path());
+        uses.note("key_1", TimeMs(1));
+        uses.note("key_2", TimeMs(2));
+        uses.save(existing(&["key_2"]));
+        let expected = [("key_2".to_owned(), TimeMs(2))];
+        assert_eq!(read(dir.path()).unwrap(), expected.into());
+        assert_eq!((uses.last_of("key_1"), uses.last_of("key_2")), (None, Some(TimeMs(2))));
+    }
+
     #[test]
     fn uses_survive_a_restart_and_are_written_only_if_there_are_new_ones() {
         let dir = tempfile::tempdir().unwrap();
         assert!(read(dir.path()).unwrap().is_empty());
         let uses = KeyUses::open(dir.path());
-        uses.save();
+        uses.save(existing(&["key_1", "key_2"]));
         assert!(!dir.path().join(FILE).exists());
         uses.note("key_1", TimeMs(100_000));
         uses.note("key_1", TimeMs(100_000 + NOTED_EVERY_MS - 1));
         uses.note("key_2", TimeMs(5));
-        uses.save();
+        uses.save(existing(&["key_1", "key_2"]));
         let next = KeyUses::open(dir.path());
         next.note("key_1", TimeMs(100_000 + NOTED_EVERY_MS));
-        next.save();
+        next.save(existing(&["key_1", "key_2"]));
         let expected = [("key_1", 160_000), ("key_2", 5)].map(|(id, at)| (id.to_owned(), TimeMs(at)));
         assert_eq!(read(dir.path()).unwrap(), expected.into());
     }
@@ -121,7 +152,7 @@ mod tests {
         assert!(read(dir.path()).is_err());
         let uses = KeyUses::open(dir.path());
         uses.note("key_1", TimeMs(1));
-        uses.save();
+        uses.save(existing(&["key_1", "key_2"]));
         assert_eq!(read(dir.path()).unwrap().len(), 1);
     }
 }

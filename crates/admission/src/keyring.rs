@@ -7,7 +7,7 @@
 
 mod changes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -216,6 +216,12 @@ impl Keyring {
         let (keys, now) = (self.keys.read().ignore_poison(), now());
         let of_account = keys.of_accounts.get(account).into_iter().flatten();
         of_account.filter_map(|known| known.valid_at(now).ok()).collect()
+    }
+
+    /// The ids of all keys that were not deleted, also of revoked ones.
+    pub fn ids(&self) -> HashSet<Arc<str>> {
+        let keys = self.keys.read().ignore_poison();
+        keys.by_id.keys().chain(keys.revoked.values()).cloned().collect()
     }
 
     fn authenticate_at(&self, text: &str, now: TimeMs) -> Result<Caller, InvalidKey> {

@@ -43,14 +43,11 @@ impl ErrorSummary {
 
     pub fn of(error: &ApiError) -> Self {
         let text = |name: &str| error.details.get(name)?.as_str().map(str::to_owned);
-        Self {
-            code: error.code,
-            cause: error.cause_text(),
-            limit: error
-                .retry_after_s
-                .and_then(|_| text("key").or_else(|| text("limit")).or_else(|| text("condition"))),
-            limit_value: error.details.get("value").and_then(serde_json::Value::as_u64),
-        }
+        let limit = || text("key").or_else(|| text("limit")).or_else(|| text("condition"));
+        let limit = error.retry_after_s.and_then(|_| limit());
+        let value = || error.details.get("value").and_then(serde_json::Value::as_u64);
+        let limit_value = limit.as_ref().and_then(|_| value());
+        Self { code: error.code, cause: error.cause_text(), limit, limit_value }
     }
 }
 

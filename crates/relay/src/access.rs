@@ -120,6 +120,8 @@ pub async fn authorize(
 async fn by_key(service: &Service, exposure: &Exposure, key: &str) -> Result<(), ApiError> {
     let caller = service.gate.authenticate(key).await;
     let caller = caller.map_err(|invalid| unauthorized(&invalid.to_string()))?;
+    // Requests for ports have no line in the log, which notes the others.
+    service.gate.key_uses.note(&caller.key_id, now());
     if *caller.account != *exposure.record.account {
         // Sandboxes of other accounts do not exist for this one.
         return Err(unknown_host());

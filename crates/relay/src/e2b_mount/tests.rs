@@ -373,6 +373,15 @@ async fn a_port_that_the_native_api_exposes_has_its_visibility() {
     let body = r#"{"port": 8000, "visibility": "private"}"#;
     assert_eq!(ask("localhost", &format!("POST /v1/sandboxes/{native}/ports"), body).await, 201);
     assert_eq!(ask(&host, "GET /", "").await, 401);
+    // A key that opens only ports is in use, too.
+    let (other, uses) = (key(6), &fixture.harness.service.gate.key_uses);
+    let key_id = fixture.harness.service.gate.keyring.find(other.as_str()).unwrap().key_id;
+    assert_eq!(uses.last_of(&key_id), None);
+    let request = Request::builder().uri("/").header("host", &host);
+    let request = request.header("authorization", format!("Bearer {}", other.as_str()));
+    let answer = fixture.relay.answer(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(answer.status(), 502, "allowed, and nothing listens");
+    assert!(uses.last_of(&key_id).is_some());
 }
 
 #[tokio::test]
