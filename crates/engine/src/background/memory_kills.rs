@@ -33,6 +33,11 @@ impl SeenKills {
         );
     }
 
+    /// Whether a round has ended.
+    pub fn has_baseline(&self) -> bool {
+        self.has_baseline
+    }
+
     /// Ends a round.
     pub fn retain(&mut self, is_living: impl Fn(&SandboxId) -> bool) {
         self.counts.retain(|id, _| is_living(id));

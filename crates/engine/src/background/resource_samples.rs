@@ -150,12 +150,16 @@ impl Sampler {
 
     async fn sample_all(&self, kills: &mut SeenKills) {
         for record in self.registry.records() {
-            if record.state() != SandboxState::Running {
+            let is_running = record.state() == SandboxState::Running;
+            // At first also those of paused sandboxes: after a resume they would be counted again.
+            if (is_running || !kills.has_baseline())
+                && let Some(killed) = self.host.driver().memory_kills(&record.id).await
+            {
+                kills.note(&record, killed, &self.counters);
+            }
+            if !is_running {
                 self.samples.interrupt(&record.id);
                 continue;
-            }
-            if let Some(killed) = self.host.driver().memory_kills(&record.id).await {
-                kills.note(&record, killed, &self.counters);
             }
             match self.host.driver().resource_use(&record.id).await {
                 Ok(Some(used)) => {

@@ -8,7 +8,7 @@ use engine::{
 };
 use rules::OutputPosition;
 
-use crate::harness::{Harness, SECOND, command, pass, runtime, settings, settle};
+use crate::harness::{Harness, SECOND, command, pass, runtime, settings, settle, two_daemons};
 
 fn ending(result: &ExecutionResult) -> (Option<EndReason>, &str) {
     (result.reason, result.message.as_deref().unwrap_or_default())
@@ -214,4 +214,28 @@ fn a_detached_execution_says_what_killed_it() {
         assert_eq!(message(&terminated), why);
         harness.assert_clean().await;
     });
+}
+
+/// The count of a paused sandbox is older than the daemon.
+#[test]
+fn kills_of_before_a_restart_are_not_counted_again() {
+    let sampled =
+        || EngineSettings { sample_interval: Some(std::time::Duration::from_secs(5)), ..settings() };
+    let first = async |harness: &Harness| {
+        let id = harness.create().await;
+        harness.driver.kill_for_memory(&id);
+        harness.engine.sandbox("test", &id).pause().await.unwrap();
+        id
+    };
+    let second = async |harness: &Harness, id: SandboxId| {
+        let counted = || harness.engine.metrics().counts.memory_kills;
+        pass(6 * SECOND).await;
+        harness.output(&id, "true").await;
+        pass(6 * SECOND).await;
+        assert_eq!(counted(), 0);
+        harness.driver.kill_for_memory(&id);
+        pass(6 * SECOND).await;
+        assert_eq!(counted(), 1);
+    };
+    two_daemons((sampled(), first), (sampled(), second));
 }
