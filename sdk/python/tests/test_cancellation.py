@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Iterator, List, Optional, Type
 
+import httpx
 import pytest
 
 from sandboxd import AsyncSandboxd, EventStream, InvalidState, NetworkError, Sandboxd
@@ -435,3 +436,31 @@ def test_a_create_that_the_end_of_its_client_cuts_off_is_undone() -> None:
             time.sleep(0.1)
         assert isinstance(call.exception(), InvalidState)
         assert_is_undone(service.received)
+
+
+def test_a_call_that_waits_for_a_limit_is_not_sent_after_the_end_of_its_client() -> None:
+    refused = failure(429, "RATE_LIMITED", headers={"retry-after": "1"})
+    with Service(refused) as service:
+        with ThreadPoolExecutor(1) as pool, Sandboxd(**service.settings) as client:
+            call = pool.submit(client.sandboxes.create, "i")
+            while not service.received:
+                time.sleep(0.02)
+            time.sleep(0.1)
+        assert isinstance(call.exception(), InvalidState) and len(service.received) == 1
+
+
+def test_closing_a_client_ends_the_requests_for_ports_of_its_threads() -> None:
+    waiting = Waiting()
+    url = "https://8000-sb-01234567890123456789.sandboxes.localhost:8443"
+    times = {"exposedAt": "2026-01-01T00:00:00.000Z", "autoResume": True}
+    listed = answer(200, {"data": [{"port": 8000, "url": url, "visibility": "public", **times}]})
+    with Service([listed, waiting]) as service:
+        begin = time.monotonic()
+        with ThreadPoolExecutor(1) as pool, Sandboxd(**service.settings) as client:
+            http = client.sandboxes.connect(SANDBOX).ports.client(8000, timeout=60)
+            call = pool.submit(http.get, "/")
+            assert waiting.began.wait(5)
+            time.sleep(0.1)
+        assert isinstance(call.exception(), httpx.TransportError) and time.monotonic() - begin < 5
+        with pytest.raises(InvalidState, match="the client is closed"):
+            http.get("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import gc
 import json
@@ -150,6 +151,13 @@ def test_a_sandbox_without_arguments_says_how_one_is_made() -> None:
     for kind in (Sandbox, AsyncSandbox):
         with pytest.raises(TypeError, match=r"Sandbox\(\) has no arguments: create\(image\) makes a sandbox"):
             cast(Any, kind)()
+
+
+def test_programs_derive_abstract_classes() -> None:
+    class Own(Sandbox, abc.ABC):
+        pass
+
+    assert issubclass(Own, Sandbox)
 
 
 def test_views_of_executions_have_the_id_of_the_object() -> None:

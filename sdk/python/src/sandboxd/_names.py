@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+from abc import ABCMeta
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Tuple, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -119,8 +120,11 @@ _KEYWORDS: Dict[str, Dict[str, str]] = {
 """What to use instead of a keyword, by the name of the method. It is shown only if the method does not have the keyword."""
 
 
-class _Kind(type):
-    """A class whose errors of missing attributes name what there is instead, such as `Sandbox.list`."""
+class _Kind(ABCMeta):
+    """
+    A class whose errors of missing attributes name what there is instead, such as `Sandbox.list`. Programs can derive abstract classes
+    from it.
+    """
 
     if not TYPE_CHECKING:
 

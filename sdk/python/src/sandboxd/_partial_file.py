@@ -13,8 +13,12 @@ class PartialFile:
     """A file beside its target. Leaving the block with an error removes it, and otherwise replaces the target by it."""
 
     def __init__(self, target: Path) -> None:
+        # Not a device such as `/dev/null`, which would be replaced.
+        if target.exists() and not target.is_file():
+            raise FileExistsError("it exists and is not a file")
         self._target = target
-        self._part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        # The longest name of a file has no room for more.
+        self._part = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
         self._file = open(self._part, "xb")
 
     def write(self, chunk: bytes) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import ssl
 import subprocess
 import time
@@ -516,3 +517,16 @@ def test_a_file_is_downloaded_completely_or_not_at_all(tmp_path: Path) -> None:
             files.download("a/big.bin", tmp_path / "nowhere" / "x")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["big.bin", "mine"]
     assert (tmp_path / "big.bin").read_bytes() == content and (tmp_path / "mine").read_bytes() == b"before"
+
+
+def test_a_download_replaces_no_device_and_needs_no_room_in_the_name(tmp_path: Path) -> None:
+    def page(_: Received, handler: Handler) -> None:
+        handler.send(200, {}, b"content")
+
+    os.mkfifo(tmp_path / "pipe")
+    with Service(page) as service:
+        files = sandbox_of(service).files
+        with pytest.raises(LocalFileError, match="pipe cannot be written: it exists and is not a file"):
+            files.download("a", tmp_path / "pipe")
+        assert (files.download("a", tmp_path / ("n" * 255))).read_bytes() == b"content"
+    assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 2

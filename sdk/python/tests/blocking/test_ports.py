@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta, timezone
 from typing import Any, Dict, List
 
+import httpx
 import pytest
 
-from sandboxd import Sandboxd, InvalidArgument
+from sandboxd import Sandboxd, InvalidArgument, InvalidState, models
+from sandboxd._sync._port_transport import PortTransport
 from scripted import SANDBOX, Handler, Received, Responder, Service, answer
 
 URL = "https://8000-sb-01234567890123456789.sandboxes.localhost:8443"
@@ -81,3 +84,44 @@ def test_a_port_is_a_number() -> None:
         with Sandboxd(**service.settings) as client:
             with pytest.raises(InvalidArgument, match="port is '8000'"):
                 client.sandboxes.connect(SANDBOX).ports.client("8000")  # type: ignore[arg-type]
+
+
+def test_no_token_is_sent_without_tls_or_after_the_end_of_the_client() -> None:
+    sent: List[httpx.Request] = []
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200)
+
+    def new_token() -> models.PortToken:
+        return models.PortToken(expires_at="2100-01-01T00:00:00.000Z", token="spt_a", url=URL)
+
+    with Service([]) as service:
+        with Sandboxd(**service.settings) as client:
+            owner = client._transport
+            transport = PortTransport(httpx.MockTransport(reply), owner, owner.settings.service_url, URL, new_token)
+            for url in (URL, URL.replace("https", "http")):
+                transport.handle_request(httpx.Request("GET", url))
+        assert ["x-sandbox-token" in each.headers for each in sent] == [True, False], "a redirect of a hostile program"
+        assert all("trace" in each.extensions for each in sent), "the client closes their connections"
+        with pytest.raises(InvalidState, match="the client is closed"):
+            transport.handle_request(httpx.Request("GET", URL))
+
+
+def test_a_token_that_another_thread_drops_is_still_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def new_token() -> models.PortToken:
+        return models.PortToken(expires_at="2100-01-01T00:00:00.000Z", token="spt_a", url=URL)
+
+    with Service([]) as service:
+        with Sandboxd(**service.settings) as client:
+            owner = client._transport
+            http = httpx.MockTransport(lambda _: httpx.Response(200))
+            transport = PortTransport(http, owner, owner.settings.service_url, URL, new_token)
+            transport.handle_request(httpx.Request("GET", URL))
+
+            def dropping() -> float:
+                transport._token = None
+                return 0.0
+
+            monkeypatch.setattr(time, "time", dropping)
+            assert (transport.handle_request(httpx.Request("GET", URL))).status_code == 200

@@ -137,7 +137,7 @@ class AsyncSandboxd(OtherNames):
         Closes the connections. With asyncio, first waits for the clean-up of cancelled creates: at most 30 seconds, and longer if the
         service asks to wait for a rate limit. Later calls fail with `InvalidState`, except clean-ups: the end of a `with` block of a
         sandbox still terminates it, and a `Run` still uploads its events. A second `close` does nothing. Calls of other threads that
-        wait for a response end at once with `InvalidState`.
+        wait for a response end at once with `InvalidState`, and those that wait for a limit when their wait ends. Terminals stay open.
         """
         await self._transport.close()
 

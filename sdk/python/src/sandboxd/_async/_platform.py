@@ -122,8 +122,8 @@ async def chunks_of(content: Any) -> AsyncIterator[bytes]:
 
 
 async def store(chunks: AsyncIterable[bytes], target: Path) -> None:
-    """Writes a file, in another thread, because a disk may be slow."""
-    with await asyncio.to_thread(PartialFile, target) as file:
+    """Writes a file, in another thread, because a disk may be slow. Opens it in this one: a cancelled task would not remove it."""
+    with PartialFile(target) as file:
         async for chunk in chunks:
             await asyncio.to_thread(file.write, chunk)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Optional, Protocol
+from typing import Any, Dict, Optional, Protocol
 
 from httpx import URL, AsyncBaseTransport, Request, Response
 
@@ -27,17 +27,31 @@ class NewToken(Protocol):
         ...
 
 
+class Connections(Protocol):
+    """The client that made the transport, as far as its connections are concerned."""
+
+    def check_open(self) -> None:
+        """Fails if the client is closed."""
+        ...
+
+    def extensions(self) -> Dict[str, Any]:
+        """With these of a request the client knows its connection, which it closes with the others."""
+        ...
+
+
 class AsyncPortTransport(HasKey, AsyncBaseTransport):
     """Sends the requests for a port through the connections of the client that made it."""
 
     def __init__(
         self,
         http: AsyncBaseTransport,
+        connections: Connections,
         service_url: ServiceUrl,
         port_url: str,
         new_token: Optional[NewToken],
     ) -> None:
         self._http = http
+        self._connections = connections
         self._service_url = service_url
         self._port_url = URL(port_url)
         self._new_token = new_token
@@ -46,8 +60,10 @@ class AsyncPortTransport(HasKey, AsyncBaseTransport):
         self._renew_at = 0.0
 
     async def handle_async_request(self, request: Request) -> Response:
-        """Sends a request. Those for other hosts, as after a redirect, get neither the token nor the address."""
-        if request.url.netloc != self._port_url.netloc:
+        """Sends a request. Those for other hosts or without TLS, as after a redirect, get neither the token nor the address."""
+        self._connections.check_open()
+        request.extensions = {**self._connections.extensions(), **request.extensions}
+        if (request.url.scheme, request.url.netloc) != (self._port_url.scheme, self._port_url.netloc):
             return await self._http.handle_async_request(request)
         headers = request.headers.copy()
         if self._new_token is not None:
@@ -69,11 +85,14 @@ class AsyncPortTransport(HasKey, AsyncBaseTransport):
         return url
 
     async def _current(self, new_token: NewToken) -> Secret:
-        if self._token is None or time.time() > self._renew_at:
+        # Read once: another thread may drop it.
+        token = self._token
+        if token is None or time.time() > self._renew_at:
             created = await new_token()
             end = datetime.fromisoformat(created.expires_at.replace("Z", "+00:00"))
-            self._token, self._renew_at = Secret(created.token), end.timestamp() - RENEWED_BEFORE
-        return self._token
+            token = Secret(created.token)
+            self._token, self._renew_at = token, end.timestamp() - RENEWED_BEFORE
+        return token
 
     async def aclose(self) -> None:
         """Does nothing: the connections belong to the client of the service."""

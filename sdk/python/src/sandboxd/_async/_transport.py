@@ -254,7 +254,7 @@ class AsyncTransport(HasKey):
 
     def for_port(self, port_url: str, new_token: Optional[NewToken]) -> AsyncPortTransport:
         """Sends the requests of an HTTP client for a port through the same connections."""
-        return AsyncPortTransport(self._http, self.settings.service_url, port_url, new_token)
+        return AsyncPortTransport(self._http, self, self.settings.service_url, port_url, new_token)
 
     def for_cleanup(self, call: Call) -> Call:
         """The call as a part of a clean-up. It waits for rate limits, but not for capacity."""
@@ -263,7 +263,7 @@ class AsyncTransport(HasKey):
 
     async def _repeated(self, call: Call, attempt: Attempt[T]) -> T:
         """Makes attempts until one succeeds or the call gives up."""
-        self._check_open(call)
+        self._check_usable(call)
         max_wait = self.settings.policy.max_retry_wait if call.max_wait is None else call.max_wait
         made = _Attempts(self._queues.number(), max_wait)
         if RATE_LIMITED in call.waits_for:
@@ -271,6 +271,8 @@ class AsyncTransport(HasKey):
         try:
             while True:
                 await self._wait_in_queue(call, made)
+                # Another thread may have closed the client during the wait.
+                self._check_usable(call)
                 effect = call.progress.may_have_effect
                 call.progress.may_have_effect = True
                 try:
@@ -279,15 +281,19 @@ class AsyncTransport(HasKey):
                     fault, error = failed.fault, failed.error
                 if had_no_effect(fault):
                     call.progress.may_have_effect = effect
-                self._check_open(call)
+                self._check_usable(call)
                 made.add(error)
                 await self._wait_after(call, made, error, self._pause(call, made, fault, error))
-                self._check_open(call)
         finally:
             self._queues.end(call.kind, made.number)
 
-    def _check_open(self, call: Call) -> None:
-        if self._is_closed and not call.ends_work:
+    def _check_usable(self, call: Call) -> None:
+        if not call.ends_work:
+            self.check_open()
+
+    def check_open(self) -> None:
+        """Fails if the client is closed."""
+        if self._is_closed:
             raise InvalidState("the client is closed; make a new one", details={"reason": "closed"})
 
     def _pause(self, call: Call, made: _Attempts, fault: Fault, error: SandboxdError) -> float:
@@ -422,8 +428,12 @@ class AsyncTransport(HasKey):
             headers["content-type"] = call.payload.content_type
             content = call.payload.body()
         url = self.settings.service_url.url(call.path)
-        extensions = {"timeout": timeouts, "trace": self._trace}
+        extensions = {"timeout": timeouts, **self.extensions()}
         return httpx.Request(call.method, url, headers=headers, content=content, extensions=extensions)
+
+    def extensions(self) -> Dict[str, Any]:
+        """Those of each request, by which the client knows its connections."""
+        return {"trace": self._trace}
 
     async def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Keeps the connections that httpcore opens."""
