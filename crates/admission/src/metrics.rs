@@ -104,7 +104,7 @@ impl RequestMetrics {
         );
         registry.register(
             "http_internal_errors",
-            "Responses with a status of 5xx other than 503 that the service has caused",
+            "Responses with a status of 5xx other than 503 and 507 that the service has caused",
             self.internal_errors.clone(),
         );
         self.ports.register(registry);

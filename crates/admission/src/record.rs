@@ -187,9 +187,7 @@ impl Drop for Record {
             self.gate.key_uses.note(&caller.key_id, now());
         }
         self.gate.metrics.request(self.route, self.method, self.status, took);
-        // Exhausted capacity is an expected response; other 5xx need the operator's attention.
-        if self.status >= 500 && !self.is_expected && self.status != StatusCode::SERVICE_UNAVAILABLE.as_u16()
-        {
+        if is_fault(self.status) && !self.is_expected {
             self.gate.metrics.internal_error();
             line!(error, self, took);
         } else if self.status < 400 && matches!(self.method, "GET" | "HEAD") {
@@ -199,6 +197,13 @@ impl Drop for Record {
             line!(info, self, took);
         }
     }
+}
+
+/// Whether a status of the native API needs the operator's attention. Exhausted capacity does not, nor does the full disk of a sandbox,
+/// with which each account could raise the operator's alerts.
+fn is_fault(status: u16) -> bool {
+    let expected = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::INSUFFICIENT_STORAGE];
+    status >= 500 && !expected.iter().any(|expected| expected.as_u16() == status)
 }
 
 /// Clients can invent methods, and each would be a label in the metrics.
@@ -212,5 +217,23 @@ fn name_of(method: &Method) -> &'static str {
         Method::HEAD => "HEAD",
         Method::OPTIONS => "OPTIONS",
         _ => OTHER_METHOD,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_cannot_alert_the_operator_by_filling_a_disk() {
+        for (status, is) in [(499, false), (500, true), (502, true), (503, false), (507, false)] {
+            assert_eq!(is_fault(status), is, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_logged_with_its_limit_only() {
+        let invalid = ApiError::new(ErrorCode::InvalidConfig, "no").with_detail("value", 3);
+        assert_eq!(ErrorSummary::of(&invalid), ErrorSummary::of_code(ErrorCode::InvalidConfig));
     }
 }
