@@ -261,7 +261,9 @@ class KernelDied(Exception):
 
 
 def memory_limit():
-    """The memory of the sandbox, for the message; empty if it is unknown."""
+    """The memory of the sandbox, for the message; empty if it is unknown: only a file of lxcfs has it, another that of the host."""
+    if not os.path.ismount("/proc/meminfo"):
+        return ""
     try:
         with open("/proc/meminfo") as file:
             kilobytes = int(file.readline().split()[1])
