@@ -94,8 +94,10 @@ impl Failure {
             EngineError::File(error) => Self::of_file(error),
             error if matches!(code, Code::ResourceExhausted | Code::Unavailable) => {
                 let shown = RpcError::new(code, error.to_string());
-                let native = ErrorSummary::of(&of_engine(error, None, OperationKind::Other));
-                Self::Rpc(RpcError { native: Some(Arc::new(native)), ..shown })
+                // A busy agent and a sandbox with too many processes are none of the native API here.
+                let refusal = of_engine(error, None, OperationKind::Other);
+                let native = refusal.retry_after_s.map(|_| Arc::new(ErrorSummary::of(&refusal)));
+                Self::Rpc(RpcError { native, ..shown })
             }
             error => Self::new(code, error.to_string()),
         }
@@ -243,6 +245,9 @@ mod tests {
         let stopping = Failure::of(EngineError::Daemon(DaemonError::Stopping));
         let logged = stopping.response(Form::Http, "sb").extensions().get::<Arc<ErrorSummary>>().cloned();
         assert_eq!(logged.unwrap().limit.as_deref(), Some("stopping"));
+        let busy = Failure::of(EngineError::Agent(AgentError::Busy { message: "busy".to_owned() }));
+        let logged = busy.response(Form::Http, "sb").extensions().get::<Arc<ErrorSummary>>().cloned();
+        assert_eq!((busy.code(), logged), (Some(Code::ResourceExhausted), None), "no internal error");
         let other = Failure::new(Code::NotFound, "no such file").rpc_response(CallKind::Unary, "sb");
         assert_eq!(wait(&other), None);
     }
