@@ -60,7 +60,9 @@ impl KeyUses {
 
     pub fn note(&self, key_id: &str, now: TimeMs) {
         let mut state = self.lock();
-        if state.last.get(key_id).is_some_and(|last| now.since(*last) < NOTED_EVERY_MS) {
+        // A time in the future is that of a clock that was wrong.
+        let is_recent = |last: &TimeMs| *last <= now && now.since(*last) < NOTED_EVERY_MS;
+        if state.last.get(key_id).is_some_and(is_recent) {
             return;
         }
         state.last.insert(key_id.to_owned(), now);
@@ -113,6 +115,15 @@ mod tests {
 
     fn existing(ids: &'static [&str]) -> impl FnOnce() -> HashSet<Arc<str>> {
         move || ids.iter().map(|id| Arc::from(*id)).collect()
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_is_forgotten() {
+        let uses = KeyUses::default();
+        for at in [TimeMs(4_000_000_000_000), TimeMs(1_700_000_000_000)] {
+            uses.note("key_1", at);
+            assert_eq!(uses.last_of("key_1"), Some(at));
+        }
     }
 
     #[test]
