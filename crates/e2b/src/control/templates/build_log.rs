@@ -139,7 +139,7 @@ mod tests {
                 page.add(line(second, "x".repeat(64 * 1024)));
             }
             let entries = page.entries();
-            let at = |second| json!(api::Timestamp::from(TimeMs(second * 1000)));
+            let at = |second: u64| json!(api::Timestamp::from(TimeMs(second * 1000)));
             assert_eq!((entries.len(), page.bytes), (16, PAGE_BYTES), "{direction}");
             assert_eq!(entries[0]["timestamp"], at(first), "{direction}");
             assert_eq!(entries[15]["timestamp"], at(last), "{direction}");
