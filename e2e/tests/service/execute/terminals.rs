@@ -64,8 +64,8 @@ async fn terminals_can_be_resized_shared_and_reattached() {
     other.write("echo fr''om-other\r").await.unwrap();
     read_until(&mut terminal, &mut screen, "from-other").await;
     read_until(&mut other, &mut other_screen, "from-other").await;
-    // Ctrl-C reaches the foreground process.
-    terminal.write("echo sle''eping; sleep 600; echo in''terrupted\r").await.unwrap();
+    // Ctrl-C reaches the foreground process, which exists when it prints.
+    terminal.write("bash -c 'echo sle\"\"eping; exec sleep 600'; echo in''terrupted\r").await.unwrap();
     read_until(&mut terminal, &mut screen, "sleeping").await;
     terminal.write("\x03").await.unwrap();
     terminal.write("\recho go''es-on\r").await.unwrap();
