@@ -5,6 +5,7 @@
 //! closes the connection is dropped, as over a network.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -20,6 +21,8 @@ use crate::layers::Guarded;
 
 /// Bytes that a connection buffers in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
+/// A hundred calls at once of one model take turns in the sandbox, however slow the machine is. Longer limits are the model's to know.
+const LIMIT_WAIT: Duration = Duration::from_secs(10);
 
 /// A client that sends this key. Its requests have the address of the client on whose behalf it works.
 pub fn client(api: Guarded, key: &str, peer: Option<PeerAddr>) -> sandboxd_client::Result<Client> {
@@ -28,7 +31,7 @@ pub fn client(api: Guarded, key: &str, peer: Option<PeerAddr>) -> sandboxd_clien
         tokio::spawn(serve(api.clone(), peer, server));
         client
     };
-    Client::builder().key(key).in_process(connect).build()
+    Client::builder().key(key).in_process(connect).limit_wait(LIMIT_WAIT).build()
 }
 
 async fn serve(api: Guarded, peer: Option<PeerAddr>, stream: DuplexStream) {
