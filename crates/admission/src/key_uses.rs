@@ -23,11 +23,11 @@ pub type LastUses = BTreeMap<String, TimeMs>;
 pub struct KeyUses {
     /// `None`: they are only in memory.
     file: Option<PathBuf>,
-    state: Mutex<State>,
+    uses: Mutex<Uses>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Uses {
     last: LastUses,
     is_changed: bool,
     is_failing: bool,
@@ -50,23 +50,23 @@ impl KeyUses {
             tracing::warn!(%error, "cannot read when keys were last used");
             LastUses::new()
         });
-        let state = State { last, ..State::default() };
-        Self { file: Some(data_dir.join(FILE)), state: Mutex::new(state) }
+        let uses = Uses { last, ..Uses::default() };
+        Self { file: Some(data_dir.join(FILE)), uses: Mutex::new(uses) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().ignore_poison()
+    fn lock(&self) -> MutexGuard<'_, Uses> {
+        self.uses.lock().ignore_poison()
     }
 
     pub fn note(&self, key_id: &str, now: TimeMs) {
-        let mut state = self.lock();
+        let mut uses = self.lock();
         // A time in the future is that of a clock that was wrong.
         let is_recent = |last: &TimeMs| *last <= now && now.since(*last) < NOTED_EVERY_MS;
-        if state.last.get(key_id).is_some_and(is_recent) {
+        if uses.last.get(key_id).is_some_and(is_recent) {
             return;
         }
-        state.last.insert(key_id.to_owned(), now);
-        state.is_changed = true;
+        uses.last.insert(key_id.to_owned(), now);
+        uses.is_changed = true;
     }
 
     /// Makes [`KeyUses::save`] wait, as a slow disk does.
@@ -90,19 +90,19 @@ impl KeyUses {
         }
         let existing = existing();
         let stored: BTreeMap<String, u64> = {
-            let mut state = self.lock();
-            state.last.retain(|id, _| existing.contains(&**id));
-            state.last.iter().map(|(id, at)| (id.clone(), at.0)).collect()
+            let mut uses = self.lock();
+            uses.last.retain(|id, _| existing.contains(&**id));
+            uses.last.iter().map(|(id, at)| (id.clone(), at.0)).collect()
         };
         // Serializing text and numbers cannot fail.
         let bytes = serde_json::to_vec(&stored).unwrap_or_default();
         // Without the lock, which requests need.
         let written = replace_file(file, &bytes, 0o600);
-        let mut state = self.lock();
-        let was_failing = std::mem::replace(&mut state.is_failing, written.is_err());
+        let mut uses = self.lock();
+        let was_failing = std::mem::replace(&mut uses.is_failing, written.is_err());
         let Err(error) = written else { return };
-        state.is_changed = true;
-        drop(state);
+        uses.is_changed = true;
+        drop(uses);
         if !was_failing {
             tracing::warn!(%error, "cannot store when keys were last used");
         }

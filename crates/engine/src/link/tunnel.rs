@@ -19,7 +19,7 @@ type Task<T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send>>;
 
 /// Dropping it closes the connection.
 pub struct Tunnel {
-    connection: Arc<Connection>,
+    connection: Arc<DialedPort>,
     reading: Option<Task<Option<Bytes>>>,
     /// Bytes that were read ahead.
     ahead: Bytes,
@@ -29,7 +29,7 @@ pub struct Tunnel {
 
 impl Tunnel {
     pub(super) fn new(agent: Agent, number: u64, op: Arc<Op>) -> Self {
-        let connection = Arc::new(Connection { agent, number, op });
+        let connection = Arc::new(DialedPort { agent, number, op });
         Self { connection, reading: None, ahead: Bytes::new(), ended: false, writing: None }
     }
 
@@ -116,13 +116,13 @@ impl AsyncWrite for Tunnel {
 }
 
 /// What the reads and writes in progress share.
-struct Connection {
+struct DialedPort {
     agent: Agent,
     number: u64,
     op: Arc<Op>,
 }
 
-impl Connection {
+impl DialedPort {
     /// Waits for the next bytes from the sandbox; `None` at their end.
     async fn read(&self) -> Result<Option<Bytes>, LinkError> {
         let (incoming, due) = self.op.next().await;
@@ -149,7 +149,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for DialedPort {
     fn drop(&mut self) {
         self.agent.inner.forget(self.number);
         // Fails only if the link is lost, which closes the connection as well.
