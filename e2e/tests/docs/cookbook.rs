@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use e2e::code_image;
 use e2e::internet::{self, Internet, RESOLVER};
-use e2e::service::{Service, ServiceOptions};
+use e2e::service::{Service, ServiceOptions, sample};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
@@ -67,9 +67,9 @@ async fn service_with_python() -> Service {
     Service::start(&with_python(ServiceOptions::default())).await.unwrap()
 }
 
-async fn living_sandboxes(service: &Service) -> u64 {
-    let list = service.account().await.unwrap().get("/v1/sandboxes?state=running").await.unwrap();
-    list.is(200).unwrap()["pagination"]["total"].as_u64().unwrap()
+/// Those of all accounts: each program has one of its own.
+async fn living_sandboxes(service: &Service) -> f64 {
+    sample(&service.read_metrics().await.unwrap(), "sandboxd_sandboxes", &[])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,7 @@ async fn the_fork_that_passes_most_tests_is_kept() {
     let expected =
         "both: 3 of 3\nmiddle: 2 of 3\nfirst: 1 of 3\nendless: 0 of 3\nkept both:\ndef median(values):\n";
     assert!(output.starts_with(expected), "{output}");
-    assert_eq!(living_sandboxes(&service).await, 0);
+    assert_eq!(living_sandboxes(&service).await, 0.0);
 }
 
 /// The job continues while the daemon is killed and started again, and no line of its output is lost or repeated.
@@ -102,7 +102,7 @@ async fn a_long_job_survives_a_restart_of_the_daemon() {
     assert!(child.wait().await.unwrap().success());
     let expected: Vec<String> = (1..=8).map(|step| format!("step {step}")).collect();
     assert_eq!(seen, expected);
-    assert_eq!(living_sandboxes(&service).await, 0);
+    assert_eq!(living_sandboxes(&service).await, 0.0);
 }
 
 /// The program is killed, and started again with what it has printed. The job is followed to its end, and its sandbox is terminated.
@@ -115,11 +115,13 @@ async fn a_long_job_survives_its_program() {
     let ids = tokio::time::timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
     let at = tokio::time::timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
     child.kill().await.unwrap();
-    assert_eq!(living_sandboxes(&service).await, 1);
+    assert_eq!(living_sandboxes(&service).await, 1.0);
     let mut again = program(&service, "long_job.py").await.unwrap();
+    let key = command.as_std().get_envs().find(|(name, _)| *name == "SANDBOXD_API_KEY").unwrap().1.unwrap();
+    again.env("SANDBOXD_API_KEY", key);
     again.args(ids.split(' ')).arg(at.strip_prefix("at ").unwrap());
     assert_eq!(output_of(again).await, "step 2\nstep 3\nstep 4\nstep 5\n");
-    assert_eq!(living_sandboxes(&service).await, 0);
+    assert_eq!(living_sandboxes(&service).await, 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +166,7 @@ async fn a_fleet_of_fifty_starts_within_the_limits_of_its_configuration() {
     let output = output_of(command).await;
     let expected = "creates per minute: 120\n50 sandboxes, sum of the squares 40425\n";
     assert!(output.starts_with(expected), "{output}");
-    assert_eq!(living_sandboxes(&service).await, 0);
+    assert_eq!(living_sandboxes(&service).await, 0.0);
 }
 
 /// A service on a host with a simulated internet around it.
