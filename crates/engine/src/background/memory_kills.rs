@@ -37,7 +37,7 @@ impl SeenKills {
     /// Counts what is new, and logs it from time to time.
     pub fn note(&mut self, record: &SandboxRecord, kills: MemoryKills, counters: &Counters) {
         counters.memory_kills.add(self.new_of(&record.id, kills.count));
-        let Some(count) = self.to_log(&record.id, Instant::now()) else { return };
+        let Some(count) = self.due_for_log(&record.id, Instant::now()) else { return };
         tracing::warn!(
             id = %record.id, account = %record.account, count,
             memory_mb = record.config.resources.memory_mb, has_reached_limit = kills.has_reached_limit,
@@ -70,7 +70,7 @@ impl SeenKills {
     }
 
     /// The kills that a line of the log is due for.
-    fn to_log(&mut self, id: &SandboxId, now: Instant) -> Option<u64> {
+    fn due_for_log(&mut self, id: &SandboxId, now: Instant) -> Option<u64> {
         let seen = self.sandboxes.get_mut(id).filter(|seen| seen.unlogged > 0)?;
         if seen.logged_at.is_some_and(|at| now.duration_since(at) < LOGGED_EVERY) {
             return None;
@@ -106,7 +106,7 @@ mod tests {
         let mut seen = SeenKills { has_baseline: true, ..SeenKills::default() };
         let mut line = |count, at| {
             seen.new_of(&id, count);
-            seen.to_log(&id, at)
+            seen.due_for_log(&id, at)
         };
         assert_eq!([line(0, now), line(2, now), line(5, now)], [None, Some(2), None]);
         assert_eq!(line(5, now + LOGGED_EVERY), Some(3));
