@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -423,6 +424,41 @@ def test_a_terminal() -> None:
         with pytest.raises(SandboxdError) as caught:
             sandbox.executions.handle("ex_00000000000000000000").attach()
         assert caught.value.status == 404 and caught.value.request_id
+
+
+def test_threads_use_the_tls_connection_of_a_terminal_in_turn() -> None:
+    turn = threading.Lock()
+    overlaps: List[str] = []
+    uses: List[str] = []
+
+    class Watched(ssl.SSLSocket):
+        def _alone(self, name: str, call: Callable[[], Any]) -> Any:
+            uses.append(name)
+            if not turn.acquire(blocking=False):
+                overlaps.append(name)
+                return call()
+            try:
+                return call()
+            finally:
+                turn.release()
+
+        def read(self, *arguments: Any) -> Any:
+            return self._alone("read", lambda: super(Watched, self).read(*arguments))
+
+        def send(self, *arguments: Any) -> Any:
+            return self._alone("send", lambda: super(Watched, self).send(*arguments))
+
+    with Sandboxd() as client, client.sandboxes.create(IMAGE) as sandbox:
+        tls = client._transport.settings.tls
+        assert tls is not None
+        tls.sslsocket_class = Watched
+        with sandbox.terminal(command="stty -echo; head -c 200000 | wc -c; seq 20000; read x; echo got $x") as terminal:
+            for _ in range(200):
+                terminal.send("x" * 999 + "\n")
+            terminal.send("hello\r")
+            text = terminal_text(list(terminal))
+    assert "200000" in text and "got hello" in text
+    assert "read" in uses and "send" in uses and not overlaps
 
 
 async def test_a_terminal_of_asyncio_reconnects_without_loss() -> None:

@@ -12,11 +12,13 @@ from typing import Any, BinaryIO, Generic, Iterable, Iterator, Mapping, Optional
 from typing import cast
 
 import httpx
+from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from .._partial_file import PartialFile
 from .._secrets import SOCKET_LOG
+from ._shared_tls import SharedTls
 
 T = TypeVar("T")
 TIMEOUTS = (TimeoutError,)
@@ -103,6 +105,12 @@ def interrupt(stream: Any) -> None:
             pass
 
 
+class _Connection(ClientConnection):
+    def __init__(self, transport: socket.socket, protocol: ClientProtocol, **settings: Any) -> None:
+        shared = SharedTls(transport) if isinstance(transport, ssl.SSLSocket) else transport
+        super().__init__(cast(socket.socket, shared), protocol, **settings)
+
+
 class Socket:
     """A websocket."""
 
@@ -128,6 +136,7 @@ class Socket:
                 compression=None,
                 proxy=None,
                 logger=SOCKET_LOG,
+                create_connection=_Connection,
             )
         )
 
