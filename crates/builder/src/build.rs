@@ -5,6 +5,7 @@ pub mod foreign_files;
 pub mod keyed_steps;
 pub mod keys;
 pub mod last_output;
+pub mod output_log;
 pub mod permits;
 pub mod start;
 pub mod step;

@@ -4,6 +4,8 @@
 //! Output beyond a limit is dropped, other events are not. The file is not synced: a power loss may cost its last lines. The logs of
 //! an account have a limit together, for which `trim_logs` removes the oldest ones.
 
+mod reader;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -16,12 +18,12 @@ use rules::TimeMs;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+pub use reader::LogReader;
+
 /// Most bytes of output in a log, without what each line has beside its text.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 /// A file that has as many bytes gets no more output: lines may be empty, and some characters become six.
 const MAX_FILE_BYTES: u64 = 2 * MAX_OUTPUT_BYTES;
-/// Bytes that a reader reads at a time. Longer than every event: a line of output has at most 64 KiB, each of which may be escaped.
-const READ_BYTES: usize = 512 * 1024;
 const OWNER_ONLY: u32 = 0o600;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,7 +165,7 @@ impl BuildLog {
             Some(file) if position <= bytes => is_end_of_line(file)?,
             _ => false,
         };
-        Ok(is_valid.then_some(LogReader { file, position, state }))
+        Ok(is_valid.then_some(LogReader::new(file, position, state)))
     }
 }
 
@@ -182,59 +184,6 @@ fn whole_lines(file: &mut File) -> io::Result<u64> {
         end = start;
     }
     Ok(0)
-}
-
-/// Follows a log.
-#[derive(Debug)]
-pub struct LogReader {
-    file: Option<File>,
-    position: u64,
-    state: watch::Receiver<LogState>,
-}
-
-impl LogReader {
-    /// Waits for the next events; `None` after the last. Cancel safe.
-    pub async fn next(&mut self) -> io::Result<Option<Vec<LogEvent>>> {
-        loop {
-            let state = *self.state.borrow_and_update();
-            if state.bytes > self.position {
-                return self.read(state.bytes).map(Some);
-            }
-            // The log is gone if its template was deleted.
-            if state.is_complete || self.state.changed().await.is_err() {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// The next events that are there; `None` if there are none now.
-    pub fn next_now(&mut self) -> io::Result<Option<Vec<LogEvent>>> {
-        let end = self.state.borrow().bytes;
-        if end <= self.position { Ok(None) } else { self.read(end).map(Some) }
-    }
-
-    /// Reads some events. From the page cache, so not worth a task of its own.
-    fn read(&mut self, end: u64) -> io::Result<Vec<LogEvent>> {
-        let Some(file) = &self.file else { return Ok(Vec::new()) };
-        let wanted = usize::try_from(end - self.position).unwrap_or(READ_BYTES).min(READ_BYTES);
-        let mut bytes = vec![0; wanted];
-        file.read_exact_at(&mut bytes, self.position)?;
-        let mut events = Vec::new();
-        for line in bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
-            self.position += line.len() as u64;
-            let parsed: LogLine<'_> = serde_json::from_slice(line).map_err(io::Error::other)?;
-            events.push(LogEvent {
-                kind: parsed.e,
-                at: TimeMs(parsed.t),
-                data: parsed.d.into_owned(),
-                id: self.position,
-            });
-        }
-        if events.is_empty() {
-            return Err(io::Error::other("an event of the log is too long"));
-        }
-        Ok(events)
-    }
 }
 
 #[cfg(test)]

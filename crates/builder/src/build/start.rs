@@ -8,7 +8,8 @@ use rules::{AfterFailedCheck, FailedChecks};
 use tokio::time::Instant;
 
 use crate::build::last_output::LastOutput;
-use crate::build::step::{OutputLog, request};
+use crate::build::output_log::OutputLog;
+use crate::build::step::request;
 use crate::error::{BuildError, Ended};
 use crate::log::BuildLog;
 use crate::template::StartCommand;
