@@ -10,15 +10,15 @@
 //! The network is recovered between the removals and the rest: all recorded policies are enforced before any sandbox is
 //! reachable. A sandbox that cannot be inspected or changed is logged and kept as its record says; its next request tries again.
 
+mod corrections;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::time::Duration;
 
 use api::{EventKind, Isolation, SandboxId};
 use futures_util::StreamExt;
-use rules::{
-    HostRepair, PausedProcesses, ProcessState, RecordRepair, RepeatableWork, TimeMs, reconcile, suspects_last,
-};
+use rules::{HostRepair, ProcessState, RecordRepair, RepeatableWork, reconcile, suspects_last};
 use serde_json::json;
 use store::SandboxRecord;
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use crate::actor::{self, ActorInit, PROCESSES_LOST};
 use crate::capacity::ledger::QuotaCheck;
 use crate::error::{DaemonError, EngineError};
-use crate::host::{Host, guest};
+use crate::host::guest;
 use crate::object_store;
 use crate::record::events;
 use crate::record::interruptions::{Affected, WorkInProgress};
@@ -193,7 +193,9 @@ async fn give_up(services: &Services, record: SandboxRecord) -> Result<ProcessSt
     log_failure(&id, services.host.driver().kill(&id).await);
     let record = match record.lifecycle.process_state() {
         ProcessState::Stored | ProcessState::Ended => record,
-        ProcessState::Running | ProcessState::Frozen => record_end(services, record, PROCESSES_LOST).await?,
+        ProcessState::Running | ProcessState::Frozen => {
+            corrections::ended(services, record, PROCESSES_LOST).await?
+        }
     };
     start_actor(services, record, None).await
 }
@@ -268,7 +270,7 @@ async fn adopt(
     // Never a weaker one: a start that a crash has interrupted may not have recorded its isolation on the host yet.
     let isolation = driver.isolation(&id).await;
     if let Some(isolation) = isolation.filter(|found| *found > record.config.isolation) {
-        record = record_isolation(services, record, isolation).await?;
+        record = corrections::isolation_found(services, record, isolation).await?;
     }
     let repair = reconcile(record.lifecycle.process_state(), found);
     log_failure(&id, repair_host(services, &record, repair.host, isolation).await);
@@ -278,9 +280,9 @@ async fn adopt(
             record_missing_disk(services, record).await?
         }
         RecordRepair::Nothing => record,
-        RecordRepair::Lost => record_end(services, record, PROCESSES_LOST).await?,
-        RecordRepair::Hibernated => record_hibernation(services, record).await?,
-        RecordRepair::Woken => record_wake(services, record).await?,
+        RecordRepair::Lost => corrections::ended(services, record, PROCESSES_LOST).await?,
+        RecordRepair::Hibernated => corrections::hibernated(services, record).await?,
+        RecordRepair::Woken => corrections::woken(services, record).await?,
     };
     let processes = record.lifecycle.process_state();
     if is_known && processes != ProcessState::Stored {
@@ -347,49 +349,6 @@ fn log_failure(id: &SandboxId, result: Result<(), impl Display>) {
     }
 }
 
-/// Corrects a record of a version in which one runtime isolated all sandboxes.
-async fn record_isolation(
-    services: &Services,
-    before: SandboxRecord,
-    isolation: Isolation,
-) -> Result<SandboxRecord, EngineError> {
-    let mut next = before.clone();
-    next.config.isolation = isolation;
-    next.revision += 1;
-    let now = services.stamped_store.now();
-    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
-    services.stamped_store.commit(batch).await?;
-    Ok(next)
-}
-
-/// Records a hibernation that was carried out.
-async fn record_hibernation(
-    services: &Services,
-    before: SandboxRecord,
-) -> Result<SandboxRecord, EngineError> {
-    let now = services.stamped_store.now();
-    let mut next = before.clone();
-    next.lifecycle = before.lifecycle.hibernated(end_of_run(&services.host, &before, now).await, now);
-    next.revision += 1;
-    let data = json!({ "reason": "recovered" });
-    let event = events::of_sandbox(&next, now, EventKind::SandboxHibernated, data);
-    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
-    services.stamped_store.commit(batch.event(event)).await?;
-    Ok(next)
-}
-
-/// Records that the processes of a hibernated sandbox are in memory again.
-async fn record_wake(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
-    let now = services.stamped_store.now();
-    let mut next = before.clone();
-    // Woken after a rollback, it uses the prepared disk.
-    next.lifecycle = before.lifecycle.paused(now, PausedProcesses::Frozen).with_own_disk();
-    next.revision += 1;
-    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
-    services.stamped_store.commit(batch).await?;
-    Ok(next)
-}
-
 /// Ends processes that use another file than the disk: what they write does not reach it.
 async fn end_on_replaced_disk(
     services: &Services,
@@ -398,7 +357,7 @@ async fn end_on_replaced_disk(
     tracing::warn!(id = %before.id, "the disk of a sandbox was replaced while it had processes; they are ended");
     log_failure(&before.id, services.host.stop(&guest(&before)).await);
     if before.lifecycle.process_state() != ProcessState::Stored {
-        return record_end(services, before, DISK_REPLACED).await;
+        return corrections::ended(services, before, DISK_REPLACED).await;
     }
     // The stored processes are those of the new disk.
     let (at, data) = (services.stamped_store.now(), json!({ "message": DISK_REPLACED }));
@@ -422,33 +381,5 @@ async fn record_missing_disk(
     if is_told || before.lifecycle.process_state() == ProcessState::Stored {
         return Ok(before);
     }
-    record_end(services, before, DISK_MISSING).await
-}
-
-/// Records that the sandbox has no processes, and why.
-async fn record_end(
-    services: &Services,
-    before: SandboxRecord,
-    note: &str,
-) -> Result<SandboxRecord, EngineError> {
-    let now = services.stamped_store.now();
-    let mut next = before.clone();
-    let processes = PausedProcesses::Ended { note: note.to_owned() };
-    next.lifecycle = before.lifecycle.paused(end_of_run(&services.host, &before, now).await, processes);
-    next.revision += 1;
-    let data = json!({ "message": note });
-    let event = events::of_sandbox(&next, now, EventKind::SandboxError, data);
-    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
-    services.stamped_store.commit(batch.event(event)).await?;
-    Ok(next)
-}
-
-/// The running time ends when the sandbox was last known to run, not when the daemon found it.
-async fn end_of_run(host: &Host, record: &SandboxRecord, now: TimeMs) -> TimeMs {
-    let Some(started) = record.lifecycle.running_since() else { return now };
-    let seen = host.driver().last_seen_running_ms(&record.id).await.unwrap_or_else(|error| {
-        tracing::warn!(id = %record.id, %error, "could not find out when a sandbox ended");
-        None
-    });
-    TimeMs(seen.unwrap_or(started.0)).max(started).min(now)
+    corrections::ended(services, before, DISK_MISSING).await
 }
