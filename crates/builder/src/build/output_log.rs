@@ -6,17 +6,39 @@ use rules::LineSplitter;
 
 use crate::log::BuildLog;
 
+/// What pip, npm, curl, git and OpenSSL print when a proxy has replaced a certificate.
+const UNTRUSTED: [&str; 5] = [
+    "CERTIFICATE_VERIFY_FAILED",
+    "SELF_SIGNED_CERT_IN_CHAIN",
+    "self-signed certificate in certificate chain",
+    "unable to get local issuer certificate",
+    "server certificate verification failed",
+];
+const UNTRUSTED_HINT: &str = "; a certificate was not trusted: behind a proxy with a certificate authority of its own, copy that into the image \
+     (docs/cookbook/corporate_ca.sh)";
+
 /// Writes the output of a process into a log, line by line.
 pub struct OutputLog<'a> {
     log: &'a BuildLog,
     stdout: LineSplitter,
     stderr: LineSplitter,
+    has_untrusted_certificate: bool,
 }
 
 impl<'a> OutputLog<'a> {
     /// Output of one process: the next one gets another value, as this one has begun lines.
     pub fn new(log: &'a BuildLog) -> Self {
-        Self { log, stdout: LineSplitter::new(), stderr: LineSplitter::new() }
+        Self {
+            log,
+            stdout: LineSplitter::new(),
+            stderr: LineSplitter::new(),
+            has_untrusted_certificate: false,
+        }
+    }
+
+    /// What the output says of a failure, for the end of its message.
+    pub fn hint(&self) -> &'static str {
+        if self.has_untrusted_certificate { UNTRUSTED_HINT } else { "" }
     }
 
     /// Returns the end of the process, if that is the event.
@@ -29,6 +51,7 @@ impl<'a> OutputLog<'a> {
                 };
                 let mut left = &bytes[..];
                 while let Some(line) = splitter.next_piece(&mut left) {
+                    self.has_untrusted_certificate |= UNTRUSTED.iter().any(|text| line.contains(text));
                     self.log.output(kind, &line);
                 }
                 None
@@ -93,6 +116,18 @@ mod tests {
         events.push(ProcessEvent::Ended(ProcessEnd::Exited(0)));
         let expected = [(BuildEvent::Stdout, "also none"), (BuildEvent::Stderr, "no end")];
         assert_eq!(logged(events), expected.map(|(kind, text)| (kind, text.to_owned())));
+    }
+
+    #[test]
+    fn a_certificate_that_was_not_trusted_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = BuildLog::open(&dir.path().join("log")).unwrap();
+        let mut pip = OutputLog::new(&log);
+        pip.add(output(Channel::Stderr, "Collecting x\n[SSL: CERTIFICATE_VERIFY_FAILED] certificate\n"));
+        assert!(pip.hint().contains("corporate_ca.sh"));
+        let mut other = OutputLog::new(&log);
+        other.add(output(Channel::Stderr, "No matching distribution\n"));
+        assert_eq!(other.hint(), "");
     }
 
     #[test]

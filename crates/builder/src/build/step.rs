@@ -105,16 +105,25 @@ impl<'a> StepSandbox<'a> {
 
     /// Runs a command to its end.
     async fn run(&self, run: &Run) -> Result<(), Ended> {
-        Ok(step_result(self.process(run, None).await?)?)
+        let (end, output) = self.logged_process(run, None).await?;
+        Ok(step_result(end, output.hint())?)
     }
 
     /// Runs a process, writes its output into the log, and returns its end.
     pub async fn process(&self, run: &Run, timeout_ms: Option<u64>) -> Result<ProcessEnd, Ended> {
+        Ok(self.logged_process(run, timeout_ms).await?.0)
+    }
+
+    async fn logged_process(
+        &self,
+        run: &Run,
+        timeout_ms: Option<u64>,
+    ) -> Result<(ProcessEnd, OutputLog<'a>), Ended> {
         let mut process = self.handle().start_process(request(run, None, timeout_ms)).await?;
         let mut output = OutputLog::new(self.log);
         loop {
             if let Some(end) = output.add(process.next().await?) {
-                return Ok(end);
+                return Ok((end, output));
             }
         }
     }
@@ -174,10 +183,10 @@ fn directory_and_name(path: &str) -> (String, String) {
 }
 
 /// What the end of a command is to its step.
-fn step_result(end: ProcessEnd) -> Result<(), BuildError> {
+fn step_result(end: ProcessEnd, hint: &str) -> Result<(), BuildError> {
     Err(BuildError::new(match end {
         ProcessEnd::Exited(0) => return Ok(()),
-        ProcessEnd::Exited(code) => format!("the command exited with code {code}"),
+        ProcessEnd::Exited(code) => format!("the command exited with code {code}{hint}"),
         ProcessEnd::Signalled(signal) => format!("the command was ended by {signal}"),
         ProcessEnd::OutOfMemory { message, .. } => format!("the command was killed: {message}"),
         ProcessEnd::TimedOut => "the command ran too long".to_owned(),
@@ -207,7 +216,7 @@ mod tests {
 
     #[test]
     fn only_the_exit_code_zero_completes_a_step() {
-        let message = |end| step_result(end).map_err(|error| error.message);
+        let message = |end| step_result(end, "").map_err(|error| error.message);
         assert_eq!(message(ProcessEnd::Exited(0)), Ok(()));
         let failures = [
             (ProcessEnd::Exited(7), "the command exited with code 7"),
