@@ -36,6 +36,7 @@ mod network;
 mod open;
 mod owner;
 mod pause;
+mod pause_watch;
 mod ports;
 mod probe;
 mod ps;

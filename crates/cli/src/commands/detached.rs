@@ -4,28 +4,34 @@
 //! A detached execution survives lost connections, and Ctrl-C can be sent to the command instead of killing it. A
 //! slow reader slows the command, also while sbx is disconnected, so no output is lost.
 
-use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::{Either, select};
-use sandboxd_client::{Code, Detached, Error, EventKind, Execute, SandboxState};
-use tokio::time::{sleep, timeout};
+use sandboxd_client::{Code, Detached, Error, Execute};
+use tokio::time::timeout;
 
 use super::follow::print_detached;
 use super::input::StreamedInput;
+use super::pause_watch::{StillPaused, watch_pauses};
 use crate::interrupt::{EXIT_CODE_SIGINT, Interrupt};
 use crate::output::{self, OutputFormat};
 
 /// How long the command waits while sbx is disconnected: up to the longest time limit of a command.
 const READER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often sbx looks whether the sandbox was paused under the command.
-const PAUSE_CHECK: Duration = Duration::from_secs(15);
 /// How long the output may go on after sending input has failed.
 const LAST_OUTPUT: Duration = Duration::from_secs(5);
 /// Limit for killing a command, which leaves time to remove the sandbox afterwards.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How the following of a command ended.
+pub enum Followed {
+    /// With the command, or by an interrupt.
+    Ended(ExitCode),
+    /// The command goes on when its sandbox is resumed.
+    StillPaused(StillPaused, Detached),
+}
 
 /// Runs the command with its time limit, which also ends it if sbx is killed. The first Ctrl-C is sent to the command, the second kills it.
 /// Input is sent meanwhile.
@@ -34,21 +40,21 @@ pub async fn run_detached(
     input: Option<StreamedInput>,
     format: OutputFormat,
     interrupt: &Interrupt,
-) -> Result<ExitCode> {
+) -> Result<Followed> {
     let command = execute.reader_timeout(READER_TIMEOUT).detached().await?;
     interrupt.is_handled();
     let code = tokio::select! {
         code = follow_with_input(&command, input, format) => code,
-        never = tell_pauses(&command) => match never {},
+        still_paused = watch_pauses(command.sandbox()) => return Ok(Followed::StillPaused(still_paused, command)),
         code = forward_interrupt(&command, interrupt) => {
             cancel(&command).await;
-            return Ok(ExitCode::from(code));
+            return Ok(Followed::Ended(ExitCode::from(code)));
         }
     };
     if code.is_err() {
         cancel(&command).await;
     }
-    code
+    code.map(Followed::Ended)
 }
 
 /// Follows the command to its end, even if it has not read all its input.
@@ -69,40 +75,6 @@ async fn follow_with_input(
         },
     };
     printed?.complete()
-}
-
-/// Says when the sandbox is paused, such as for lack of disk space: the command then waits, and its time limit does not run.
-async fn tell_pauses(command: &Detached) -> Infallible {
-    let mut was_paused = false;
-    loop {
-        sleep(PAUSE_CHECK).await;
-        // Without an answer the output says more.
-        let Ok(view) = command.sandbox().refresh().await else { continue };
-        let is_paused = view.state == SandboxState::Paused;
-        if is_paused && !was_paused {
-            let id = command.sandbox().id();
-            output::note(&paused_note(id.as_str(), reason_of_pause(command).await.as_deref()));
-        }
-        was_paused = is_paused;
-    }
-}
-
-/// Why the sandbox was paused last; `None` without an answer.
-async fn reason_of_pause(command: &Detached) -> Option<String> {
-    let events = command.sandbox().events().kind(EventKind::SandboxPaused).newest_first().page_size(1);
-    let newest = events.page(0).await.ok()?.data.into_iter().next()?;
-    newest.data.get("reason")?.as_str().map(str::to_owned)
-}
-
-fn paused_note(id: &str, reason: Option<&str>) -> String {
-    let why = match reason {
-        Some("disk_pressure") => {
-            "the disk of the host is almost full (reason 'disk_pressure'); it can be resumed when space is free".to_owned()
-        }
-        Some(reason) => format!("the reason is '{reason}'"),
-        None => format!("'sbx events {id}' says why"),
-    };
-    format!("sbx: the sandbox is paused, and the command with it: {why}; 'sbx resume {id}' continues both")
 }
 
 /// A signal resumes a paused sandbox, which the service refuses while the disk of the host is almost full.
@@ -151,14 +123,5 @@ mod tests {
         let full = crate::limit_wait::tests::refused("RESOURCE_EXHAUSTED", "{}");
         let note = uninterrupted_note("sbx_1", &full);
         assert!(note.contains("is paused") && note.contains("'sbx rm sbx_1'"), "{note}");
-    }
-
-    #[test]
-    fn the_note_of_a_pause_says_why() {
-        let note = paused_note("sbx_1", Some("disk_pressure"));
-        assert!(note.contains("disk of the host is almost full (reason 'disk_pressure')"), "{note}");
-        assert!(note.ends_with("'sbx resume sbx_1' continues both"), "{note}");
-        assert!(paused_note("sbx_1", Some("request")).contains("the reason is 'request'"));
-        assert!(paused_note("sbx_1", None).contains("'sbx events sbx_1' says why"));
     }
 }

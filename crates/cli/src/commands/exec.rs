@@ -3,16 +3,17 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use base::SetSome;
-use sandboxd_client::{Client, Execute};
+use sandboxd_client::{Client, Detached, Execute};
 use serde_json::json;
 
 use super::command_line;
-use super::detached::{cancel, run_detached};
+use super::detached::{Followed, cancel, run_detached};
 use super::follow::{follow, with_input};
 use super::input::{Input, ended};
 use super::named_sandbox::find_sandbox;
+use super::pause_watch::StillPaused;
 use super::session::{self, TerminalOptions};
 use super::variables::variables;
 use crate::cli::{BUFFERED_MAX, DETACHED_MAX, ExecArguments};
@@ -28,8 +29,8 @@ pub async fn exec(client: &Client, format: OutputFormat, mut arguments: ExecArgu
         return exec_on_terminal(client, &arguments).await;
     }
     let interrupt = Interrupt::listen()?;
-    let mut execute =
-        find_sandbox(client, &arguments.id).await?.execute(command_line::bash_command(&arguments.command));
+    let sandbox = find_sandbox(client, &arguments.id).await?;
+    let mut execute = sandbox.execute(command_line::bash_command(&arguments.command));
     for (name, value) in variables(&arguments.env_file, &arguments.env)? {
         execute = execute.env(name, value);
     }
@@ -71,9 +72,20 @@ pub async fn exec(client: &Client, format: OutputFormat, mut arguments: ExecArgu
     let longest = if running.buffered { BUFFERED_MAX } else { DETACHED_MAX };
     let (execute, streamed) = with_input(execute.timeout(longest), running, input);
     if running.buffered {
-        return follow(execute, running, format, &interrupt).await;
+        return follow(&sandbox, execute, running, format, &interrupt).await;
     }
-    run_detached(execute, streamed, format, &interrupt).await
+    match run_detached(execute, streamed, format, &interrupt).await? {
+        Followed::Ended(code) => Ok(code),
+        Followed::StillPaused(still_paused, command) => Err(with_way_on(&still_paused, &command)),
+    }
+}
+
+/// The command was not ended: it goes on with the sandbox.
+fn with_way_on(still_paused: &StillPaused, command: &Detached) -> anyhow::Error {
+    let (id, execution) = (command.sandbox().id(), command.id());
+    anyhow!(
+        "{still_paused}; when the host has space again, 'sbx resume {id}' continues both, and 'sbx logs -f {id} {execution}' follows it"
+    )
 }
 
 /// Runs the command on a terminal in the sandbox, which passes on all input.

@@ -7,20 +7,22 @@ use anyhow::{Context, Result, ensure};
 use base::SetSome;
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
-use sandboxd_client::{Detached, Execute, Output};
+use sandboxd_client::{Detached, Execute, Output, Sandbox};
 use serde_json::{Value, json};
 
 use super::end;
 use super::input::{Input, StreamedInput};
+use super::pause_watch::watch_pauses;
 use crate::cli::CommandOptions;
 use crate::interrupt::Interrupt;
 use crate::output::{self, OutputFormat, note};
 
 const BUFFER: usize = 64 << 10;
 
-/// Runs the command. A slow reader of the output slows the command, so no output is lost. On Ctrl-C the request is
-/// dropped, and the service kills the command.
+/// Runs the command in `sandbox`. A slow reader of the output slows the command, so no output is lost. On Ctrl-C, and if the sandbox stays
+/// paused for too long, the request is dropped, and the service kills the command.
 pub async fn follow(
+    sandbox: &Sandbox,
     execute: Execute,
     running: &CommandOptions,
     format: OutputFormat,
@@ -42,6 +44,7 @@ pub async fn follow(
     tokio::select! {
         code = work => code,
         code = interrupt.first() => Ok(ExitCode::from(code)),
+        still_paused = watch_pauses(sandbox) => Err(still_paused.into()),
     }
 }
 

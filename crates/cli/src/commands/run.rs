@@ -13,7 +13,7 @@ use sandboxd_client::{Client, Execute, Sandbox};
 use super::background;
 use super::command_line;
 use super::creation::{Creation, CreationOptions, create_sandbox, remove};
-use super::detached::run_detached;
+use super::detached::{Followed, run_detached};
 use super::end;
 use super::expose::publish;
 use super::follow::{follow, with_input};
@@ -135,9 +135,13 @@ async fn run_in(
         .timeout(if is_detached { DETACHED_MAX } else { BUFFERED_MAX });
     let (execute, streamed) = with_input(execute, running, input);
     let code = if is_detached {
-        run_detached(execute, streamed, format, interrupt).await?
+        match run_detached(execute, streamed, format, interrupt).await? {
+            Followed::Ended(code) => code,
+            // The sandbox is removed, as after any failure.
+            Followed::StillPaused(still_paused, _) => return Err(still_paused.into()),
+        }
     } else {
-        follow(execute, running, format, interrupt).await?
+        follow(sandbox, execute, running, format, interrupt).await?
     };
     copy_volumes_out(sandbox, &volumes, code, interrupt).await
 }
