@@ -88,6 +88,8 @@ pub(crate) fn chain(e: &dyn Error) -> String {
 pub enum FailureKind {
     /// The registry, mirror or file could not be reached at all.
     Unreachable,
+    /// The certificate of the source is not trusted on this host, or is not valid.
+    Untrusted,
     /// The source responds, but has no such image.
     NotFound,
     /// The source requires credentials, or rejected them.

@@ -10,6 +10,7 @@ mod reach;
 mod registry;
 mod retry;
 mod unreachable;
+mod untrusted;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

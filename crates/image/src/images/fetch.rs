@@ -167,6 +167,7 @@ impl ImagesState {
 fn short_reason(failure: &SourceFailure) -> String {
     let why = match failure.kind {
         FailureKind::Unreachable => "cannot be reached",
+        FailureKind::Untrusted => "has no trusted certificate",
         FailureKind::NotFound => "does not exist",
         FailureKind::Denied => "requires a login",
         FailureKind::Credentials => "has no usable login",

@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 
 use super::challenge::Challenge;
 use super::reach::{ClosedServer, Reach, closed_server};
+use super::untrusted::{UntrustedServer, untrusted_server};
 
 /// The largest response with a token.
 const TOKEN_BYTES: usize = 256 << 10;
@@ -44,6 +45,8 @@ pub(super) enum HttpError {
     ForeignTokenServer { server: String },
     #[error(transparent)]
     Closed(#[from] ClosedServer),
+    #[error(transparent)]
+    Untrusted(#[from] UntrustedServer),
 }
 
 fn said(code: &str) -> String {
@@ -54,7 +57,10 @@ impl From<reqwest::Error> for HttpError {
     fn from(error: reqwest::Error) -> Self {
         // The URL is known, and can have a secret in its query.
         let error = error.without_url();
-        closed_server(&error).map_or_else(|| Self::Connection(error), Self::Closed)
+        if let Some(closed) = closed_server(&error) {
+            return closed.into();
+        }
+        untrusted_server(&error).map_or_else(|| Self::Connection(error), Self::Untrusted)
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) fn verdict(e: &HttpError) -> (RetryVerdict, FailureKind) {
         HttpError::Malformed(_) => (RetryVerdict::Final, FailureKind::Refused),
         HttpError::ForeignTokenServer { .. } => (RetryVerdict::Final, FailureKind::Denied),
         HttpError::Closed(_) => (RetryVerdict::Final, FailureKind::Closed),
+        HttpError::Untrusted(_) => (RetryVerdict::Final, FailureKind::Untrusted),
     }
 }
 

@@ -203,7 +203,8 @@ fn bad_credentials(name: &str) -> ApiError {
 fn may_pass(failures: &[SourceFailure]) -> bool {
     failures.iter().any(|failure| match failure.kind {
         FailureKind::Unreachable | FailureKind::TooSlow | FailureKind::Tool | FailureKind::Io => true,
-        FailureKind::NotFound
+        FailureKind::Untrusted
+        | FailureKind::NotFound
         | FailureKind::Denied
         | FailureKind::Credentials
         | FailureKind::Closed
@@ -218,6 +219,9 @@ fn why_not(failures: &[SourceFailure]) -> String {
     for failure in failures {
         let reason = match failure.kind {
             FailureKind::Unreachable => "its source cannot be reached",
+            FailureKind::Untrusted => {
+                "this service does not trust the certificate of its source, which the operator can change"
+            }
             FailureKind::NotFound => "its source does not have it",
             FailureKind::Denied => "its source denies access to it",
             FailureKind::Credentials => "the operator's credentials for its source cannot be read",

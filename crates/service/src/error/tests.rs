@@ -149,12 +149,12 @@ fn image_errors_depend_on_whether_a_retry_can_help() {
         (error.code, error.retry_after_s)
     };
     use FailureKind::{
-        Closed, Credentials, Denied, Io, NotFound, Refused, TooBig, TooSlow, Tool, Unreachable,
+        Closed, Credentials, Denied, Io, NotFound, Refused, TooBig, TooSlow, Tool, Unreachable, Untrusted,
     };
     for temporary in [&[Unreachable][..], &[NotFound, Unreachable], &[Io, TooBig], &[Tool], &[TooSlow]] {
         assert_eq!(failed(temporary), (ErrorCode::ResourceExhausted, Some(30)), "{temporary:?}");
     }
-    for lasting in [&[NotFound][..], &[NotFound, Denied], &[Refused], &[TooBig], &[Closed]] {
+    for lasting in [&[NotFound][..], &[NotFound, Denied], &[Refused], &[TooBig], &[Closed], &[Untrusted]] {
         assert_eq!(failed(lasting), (ErrorCode::InvalidConfig, None), "{lasting:?}");
     }
     // The operator has to mend it.
