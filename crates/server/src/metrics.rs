@@ -60,6 +60,19 @@ mod tests {
         section.split('`').skip(1).step_by(2).filter_map(|name| name.split('{').next()).collect()
     }
 
+    /// What one account may take from all others raises an alert, and so does a service that is gone.
+    #[test]
+    fn alert_rules_cover_what_keeps_others_from_working() {
+        let rules = include_str!("../../../docs/alerts.yml");
+        for part in ["absent(sandboxd_build_info)", "resource=\"quota\"", "capacity|user_ids"] {
+            assert!(rules.contains(part), "{part}");
+        }
+        for resource in ["vcpus", "memory_bytes"] {
+            let rule = format!("sandboxd_used_{resource} > 0.9 * sandboxd_capacity_{resource}");
+            assert!(rules.contains(&rule), "{rule}");
+        }
+    }
+
     #[test]
     fn alert_rules_use_documented_metrics() {
         let rules = include_str!("../../../docs/alerts.yml");
