@@ -403,8 +403,11 @@ async fn restore_with_processes(isolation: &str) {
     carry_out(&service, RESTORE, backup.path()).await;
     let before = format!("{}.before", service.layout.data.canonicalize().unwrap().display());
     std::fs::rename(before, backup.path().join("before")).unwrap();
-    let warnings = service.log().matches("the disk of a sandbox was replaced").count();
-    assert_eq!(warnings, 2, "{}", service.log_tail());
+    let log = service.log();
+    let warnings: Vec<&str> =
+        log.lines().filter(|line| line.contains("the disk of a sandbox was replaced")).collect();
+    assert_eq!(warnings.len(), 2, "{}", service.log_tail());
+    assert!(warnings.iter().all(|line| line.contains("account")), "{warnings:?}");
     for id in [&running, &paused] {
         assert_eq!(client.get(&path(id, "")).await.unwrap().is(200).unwrap()["state"], "paused");
         let events = client.get(&path(id, "/events?type=sandbox.error")).await.unwrap();

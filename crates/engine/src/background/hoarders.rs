@@ -51,9 +51,13 @@ impl HoarderWatch {
     fn report(&self, id: &SandboxId, hoard: Hoard) {
         let message =
             format!("the commands were killed because they took too much memory of the host by {hoard}");
-        tracing::warn!(%id, "{message}");
-        let Some(actor) = self.registry.find(id) else { return };
+        let Some(actor) = self.registry.find(id) else {
+            // A warm sandbox, or one that has just ended.
+            tracing::warn!(%id, "{message}");
+            return;
+        };
         let record = Arc::clone(&actor.status.borrow().record);
+        tracing::warn!(%id, account = %record.account, "{message}");
         let (at, data) = (self.stamped_store.now(), json!({ "message": message }));
         self.stamped_store.append(events::of_sandbox(&record, at, EventKind::SandboxError, data));
     }

@@ -291,7 +291,11 @@ async fn adopt(
     }
     let has_network = matches!(processes, ProcessState::Running | ProcessState::Frozen);
     if has_network && !services.host.network().is_plugged(&guest(&record)).await {
-        tracing::warn!(%id, "a sandbox has lost its network link: it has no network until it is stopped and started again");
+        tracing::warn!(
+            %id,
+            account = %record.account,
+            "a sandbox has lost its network link: it has no network until it is stopped and started again"
+        );
     }
     start_actor(services, record, Some(work)).await
 }
@@ -354,7 +358,11 @@ async fn end_on_replaced_disk(
     services: &Services,
     before: SandboxRecord,
 ) -> Result<SandboxRecord, EngineError> {
-    tracing::warn!(id = %before.id, "the disk of a sandbox was replaced while it had processes; they are ended");
+    tracing::warn!(
+        id = %before.id,
+        account = %before.account,
+        "the disk of a sandbox was replaced while it had processes; they are ended"
+    );
     log_failure(&before.id, services.host.stop(&guest(&before)).await);
     if before.lifecycle.process_state() != ProcessState::Stored {
         return corrections::ended(services, before, DISK_REPLACED).await;
