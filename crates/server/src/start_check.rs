@@ -7,6 +7,7 @@ mod accounts;
 mod certificate;
 mod images;
 mod own_secrets;
+mod plain_ports;
 mod private_files;
 
 use std::fs::File;
@@ -144,6 +145,7 @@ fn warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
     let mut warnings = private_files::warnings(config, file);
     warnings.extend(own_secrets::warnings(&config.data_dir));
     warnings.extend(certificate::warnings(config));
+    warnings.extend(plain_ports::warning(config));
     warnings.extend(images::unknown(config));
     warnings.extend(accounts::unknown(config));
     warnings.extend(small_capacity(config));

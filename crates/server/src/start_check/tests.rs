@@ -46,6 +46,18 @@ fn the_defaults_have_nothing_to_report() {
 }
 
 #[test]
+fn a_proxy_that_is_not_listed_is_a_warning_if_ports_have_a_domain() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = "[http]\ntls = \"off\"\nlisten = \"127.0.0.1:8443\"\nredirect_listen = \"\"\n";
+    let ports = "[ports]\ndomain = \"sandboxes.example.com\"\n";
+    let (_, warnings) = found(&dir, &format!("{plain}{ports}"));
+    assert_one(&warnings, &["7: ports.domain is 'sandboxes.example.com'", "http.trusted_proxies"]);
+    assert_eq!(found(&dir, plain).1, Vec::<String>::new());
+    let listed = format!("{plain}trusted_proxies = [\"127.0.0.1\"]\n{ports}");
+    assert_eq!(found(&dir, &listed).1, Vec::<String>::new());
+}
+
+#[test]
 fn a_program_that_is_not_installed_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let (errors, _) = found(&dir, "[isolation.container]\nprogram = \"no-such-runtime\"");
