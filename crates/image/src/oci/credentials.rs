@@ -99,6 +99,18 @@ pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<Registr
     login(auth).map_err(login_error)?.ok_or_else(empty)
 }
 
+/// Whether requests have a login, and where it is from.
+pub(super) fn described(login: &RegistryAuth, path: Option<&Path>) -> String {
+    match (login, path) {
+        (RegistryAuth::Anonymous, Some(path)) => {
+            format!("without a login, which {} does not have for this registry", path.display())
+        }
+        (RegistryAuth::Anonymous, None) => "without a login".to_owned(),
+        (_, Some(path)) => format!("with the login of {}", path.display()),
+        (_, None) => "with a login".to_owned(),
+    }
+}
+
 fn login(auth: &Auth) -> Result<Option<RegistryAuth>, String> {
     if let Some(token) = auth.registrytoken.as_ref().filter(|token| !token.is_empty()) {
         return Ok(Some(RegistryAuth::Bearer(token.clone())));

@@ -90,6 +90,8 @@ const MANIFEST_LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Registry {
     repository: Repository,
     reference: Reference,
+    /// Whether a login is sent, and from which file, for errors.
+    login: String,
     audience: Audience,
     attempts: u32,
     back_off: Duration,
@@ -149,6 +151,7 @@ impl Registry {
         let host = reference.resolve_registry();
         let scheme = if is_loopback(host) { "http" } else { "https" };
         let login = credentials::find(options.docker_config.as_deref(), &reference)?;
+        let described = credentials::described(&login, options.docker_config.as_deref());
         let audience = match (named_by, &reach, &login) {
             (NamedBy::Operator, ..) | (NamedBy::Client, Reach::Public(_), RegistryAuth::Anonymous) => {
                 Audience::Everyone
@@ -161,11 +164,20 @@ impl Registry {
         let repository = Repository::new(client, reach, scheme, &reference, login)
             .map_err(|e| classify(&format!("registry {host}"), e).1)?;
         let (attempts, back_off) = (options.attempts.max(1), options.back_off);
-        Ok(Self { repository, reference, audience, attempts, back_off })
+        Ok(Self { repository, reference, login: described, audience, attempts, back_off })
     }
 
     pub(super) fn audience(&self) -> &Audience {
         &self.audience
+    }
+
+    /// With the login that was refused, if so.
+    fn classify(&self, what: &str, e: HttpError) -> (RetryVerdict, Fault) {
+        let (verdict, mut fault) = classify(what, e);
+        if fault.kind == FailureKind::Denied {
+            fault.reason = format!("{what}, {}", self.login);
+        }
+        (verdict, fault)
     }
 
     async fn first_contact(&self) -> Result<(), ContactError> {
@@ -178,7 +190,9 @@ impl Registry {
             let is_connect = matches!(&e, HttpError::Connection(inner) if inner.is_connect());
             let is_last = attempts >= self.attempts || (is_connect && attempts >= 2);
             match verdict(&e) {
-                (RetryVerdict::Final, _) => return Err(ContactError::Refused(classify("log in", e).1)),
+                (RetryVerdict::Final, _) => {
+                    return Err(ContactError::Refused(self.classify("log in", e).1));
+                }
                 (RetryVerdict::Retry, _) if is_last => return Err(ContactError::None(e)),
                 (RetryVerdict::Retry, _) => {}
             }
@@ -246,7 +260,7 @@ impl Registry {
     }
 
     async fn wait_or_fail(&self, what: &str, e: HttpError, attempts: &mut u32) -> Result<(), Fault> {
-        let (verdict, fault) = classify(what, e);
+        let (verdict, fault) = self.classify(what, e);
         if verdict == RetryVerdict::Final || *attempts >= self.attempts {
             return Err(fault);
         }

@@ -239,6 +239,7 @@ async fn a_protected_registry_gets_the_login_of_config_json() {
     let images = store.open(&[("x", &[&format!("127.0.0.1:{}/private:1", registry.port)])]);
     let e = images.ensure("x", silent()).await.unwrap_err();
     assert_eq!(failures(&e)[0].kind, FailureKind::Denied, "{e}");
+    assert!(e.to_string().contains("without a login, which") && e.to_string().contains("config.json"), "{e}");
     use base64::Engine;
     let config = |password: &str| {
         let auth = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{password}"));
@@ -248,6 +249,7 @@ async fn a_protected_registry_gets_the_login_of_config_json() {
     config("wrong");
     let e = images.ensure("x", silent()).await.unwrap_err();
     assert_eq!(failures(&e)[0].kind, FailureKind::Denied, "{e}");
+    assert!(e.to_string().contains("with the login of"), "{e}");
     config(PASSWORD);
     images.ensure("x", silent()).await.unwrap();
     assert_eq!(store.layer_names().len(), 1);
