@@ -202,7 +202,12 @@ fn known(service: &Service, account: &str) -> KnownImages {
     let templates = service.builder.list(account);
     let ready = templates.iter().filter(|template| template.state == TemplateState::Ready);
     let templates = ready.map(|template| template.name.clone()).collect();
-    KnownImages { images: service.images.operator_names(), templates }
+    let mut images = service.images.operator_names();
+    // Those that other accounts have brought here are not shown to this one.
+    let own =
+        service.images.names().into_iter().filter(|name| service.image_access.has_requested(account, name));
+    images.extend(own);
+    KnownImages { images, templates }
 }
 
 #[cfg(test)]
