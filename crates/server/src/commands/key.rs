@@ -150,6 +150,13 @@ fn time(at: TimeMs) -> api::Timestamp {
     api::Timestamp(at.0)
 }
 
+/// The last use is known to the minute.
+fn minute(at: TimeMs) -> String {
+    const MINUTE_MS: u64 = 60_000;
+    let text = time(TimeMs(at.0 / MINUTE_MS * MINUTE_MS)).to_string();
+    text.replace(":00.000Z", "Z")
+}
+
 /// Removes the keys that ended long ago, and returns their number.
 fn hide_old(keys: &mut Vec<KeyRecord>, now: TimeMs) -> usize {
     let all = keys.len();
@@ -194,7 +201,7 @@ fn cells(key: &KeyRecord, last_used: Option<TimeMs>) -> [String; 10] {
         key.scopes.clone(),
         format!("{}…", key.prefix_hint),
         time(key.created_at).to_string(),
-        or_none(last_used),
+        last_used.map_or_else(|| "-".to_owned(), minute),
         or_none(key.expires_at),
         or_none(key.revoked_at),
         key.limits.to_string(),
@@ -300,14 +307,14 @@ mod tests {
             key("key_1", Some("for CI"), (None, "none")),
             key("key_22", None, (Some(TimeMs(1000)), "account")),
         ];
-        let text = table(&keys, &[("key_1".to_owned(), TimeMs(500))].into());
+        let text = table(&keys, &[("key_1".to_owned(), TimeMs(60_500))].into());
         assert_eq!(
             text,
-            "ID      ACCOUNT  SCOPES        BEGINS     CREATED                   LAST USED                 \
+            "ID      ACCOUNT  SCOPES        BEGINS     CREATED                   LAST USED          \
              EXPIRES                   REVOKED                   LIMITS   LABEL\n\
-             key_1   default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  1970-01-01T00:00:00.500Z  \
+             key_1   default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  1970-01-01T00:01Z  \
              -                         -                         none     for CI\n\
-             key_22  default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  -                         \
+             key_22  default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  -                  \
              1970-01-01T00:00:02.000Z  1970-01-01T00:00:01.000Z  account\n"
         );
     }
