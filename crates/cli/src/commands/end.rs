@@ -10,6 +10,8 @@ use crate::user_units::in_user_units;
 /// Exit code of a command that could not start, as in shells.
 const EXIT_CODE_NOT_STARTED: u8 = 126;
 const NOT_STARTED: &str = "the command could not start";
+/// The end of the service's message about a sandbox that has reached its timeout. Nobody has requested that end.
+const BY_TIMEOUT: &str = ": its timeout ended";
 const BY_SIGNAL: u8 = 128;
 /// The names of the signals from 1 on.
 pub const SIGNALS: [&str; 31] = [
@@ -41,7 +43,7 @@ fn why_killed(end: CommandEnd<'_>) -> Option<String> {
         (Some(EndReason::Timeout), Some(message), _) => {
             Some(format!("{}; --timeout of 'sbx exec' and 'sbx run' sets another", in_user_units(message)))
         }
-        (Some(EndReason::Terminated), Some(message), _) => Some(format!(
+        (Some(EndReason::Terminated), Some(message), _) if message.ends_with(BY_TIMEOUT) => Some(format!(
             "{}; --timeout of 'sbx create' and 'sbx timeout' set when a sandbox ends",
             in_user_units(message)
         )),
@@ -129,6 +131,11 @@ mod tests {
         };
         let text = why_killed(terminated).unwrap();
         assert!(text.contains("its timeout ended; --timeout") && text.contains("'sbx timeout'"), "{text}");
+        let removed = CommandEnd {
+            message: Some("sandbox 'sb_aaaaaaaa' was terminated: its termination was requested"),
+            ..terminated
+        };
+        assert_eq!(why_killed(removed).as_deref(), removed.message, "no timeout has ended it");
         let program = CommandEnd { reason: Some(EndReason::Signal), message: Some("m"), ..exited(137) };
         assert_eq!(why_killed(program).unwrap(), "m");
         let without_words = CommandEnd { reason: Some(EndReason::Oom), ..exited(137) };
