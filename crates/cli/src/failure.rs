@@ -15,7 +15,8 @@ use crate::user_units::in_user_units;
 
 /// Exit code of failures of sbx itself, as with `docker run`.
 pub const SBX_FAILURE: u8 = 125;
-const STARTING: &str = "the service of this machine has written no key yet: it may still be preparing its images, and its log says when it is ready";
+const STARTING: &str = "the service of this machine has written no key to its data directory yet: if it uses another directory, set SANDBOXD_DATA_DIR to \
+     that; if it has just been started, it may still be preparing its images, and its log says when it is ready";
 const MAKE_DIRECTORY: &str = "'sbx exec SANDBOX mkdir -p DIR' creates the directory";
 
 /// A failed write because the directory of `path` does not exist in the sandbox.
@@ -85,8 +86,9 @@ fn text(error: &Error) -> String {
     if is_starting(error) {
         return format!("{STARTING}: {message} ({code})");
     }
-    // A refusal after a wait is final; nothing was given up.
-    let waited = if error.retryable() { error.waited() } else { Duration::ZERO };
+    // A refusal after a wait is final, and so is a lost connection if the command may have begun; nothing was given up.
+    let is_given_up = error.retryable() && (error.code() != Code::NetworkError || error.had_no_effect());
+    let waited = if is_given_up { error.waited() } else { Duration::ZERO };
     let tried = gave_up(waited).map_or_else(String::new, |tried| format!("{tried}: "));
     match error.request_id() {
         Some(id) => format!("{tried}{message} ({code}, request {id})"),
@@ -257,6 +259,8 @@ mod tests {
 
     #[test]
     fn a_key_that_is_not_there_yet_is_one_of_a_service_that_starts() {
+        let (other, starts) = (STARTING.find("SANDBOXD_DATA_DIR"), STARTING.find("preparing its images"));
+        assert!(other.is_some() && other < starts, "the likelier cause of an installed service comes first");
         let (dir, of) = (tempfile::tempdir().unwrap(), |kind: io::ErrorKind| io::Error::from(kind));
         assert!(has_no_key_yet(Some(&of(io::ErrorKind::NotFound)), dir.path()));
         assert!(!has_no_key_yet(Some(&of(io::ErrorKind::PermissionDenied)), dir.path()));

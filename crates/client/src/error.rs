@@ -377,7 +377,12 @@ pub(crate) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String 
         }
         cause = behind.source();
     }
-    message
+    without_link(&message).to_owned()
+}
+
+/// A message without the link at its end that some libraries add, to their own documentation: it is for programmers.
+pub(crate) fn without_link(message: &str) -> &str {
+    message.split_once(": https://docs.rs/").map_or(message, |(text, _)| text)
 }
 
 #[cfg(test)]

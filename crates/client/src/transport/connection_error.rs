@@ -13,6 +13,7 @@ use std::{fmt, io};
 use rustls::CertificateError;
 
 use crate::Error;
+use crate::error::without_link;
 
 /// The name of the host cannot be resolved.
 #[derive(Debug)]
@@ -102,7 +103,7 @@ fn cause_of(error: &(dyn std::error::Error + 'static)) -> (ConnectionCause, Stri
         }
         match innermost.source() {
             Some(source) => innermost = source,
-            None => return (found, innermost.to_string()),
+            None => return (found, without_link(&innermost.to_string()).to_owned()),
         }
     }
 }
@@ -177,6 +178,15 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn links_to_the_documentation_of_libraries_are_left_out() {
+        let eof =
+            "peer closed connection without sending TLS close_notify: https://docs.rs/rustls/x.html#eof";
+        let error = no_response(io::Error::new(io::ErrorKind::UnexpectedEof, eof), "https://a.example:443");
+        assert!(error.message().ends_with("without sending TLS close_notify"), "{error}");
+        assert!(error.message().contains("https://a.example:443"), "{error}");
     }
 
     #[test]
