@@ -62,7 +62,7 @@ pub async fn find_image(
     }
     match reference {
         Some(reference) => Request { service, account, name, reference, wait }.image().await,
-        None => Err(unknown_image(name, None, &known(service, account))),
+        None => Err(unknown_image(name, None, &known(service, account).await)),
     }
 }
 
@@ -115,7 +115,7 @@ impl Request<'_> {
         match service.image_access.check(account, reference).await {
             Ok(()) => {}
             Err(ImageRefusal::NotAllowed) => {
-                return Err(unknown_image(name, Some(reference), &known(service, account)));
+                return Err(unknown_image(name, Some(reference), &known(service, account).await));
             }
             Err(ImageRefusal::NeedsDigest) => {
                 let here = service.images.find_current(&stored_as).await.map_err(of_image)?;
@@ -147,14 +147,15 @@ impl Request<'_> {
             let mut pull = pin!(service.images.import_for_client(reference, client, progress));
             tokio::select! {
                 biased;
-                pulled = &mut pull => pulled.map_err(|error| match error {
-                    ImageError::AllFailed { failures, .. } if !*confirmed.borrow() => {
-                        unconfirmed_image((name, reference), &known(service, account), Some(&failures))
+                pulled = &mut pull => match pulled {
+                    Ok(image) => Ok(image),
+                    Err(ImageError::AllFailed { failures, .. }) if !*confirmed.borrow() => {
+                        Err(unconfirmed_image((name, reference), &known(service, account).await, Some(&failures)))
                     }
-                    error => of_image(error),
-                }),
+                    Err(error) => Err(of_image(error)),
+                },
                 Err(_) = tokio::time::timeout(wait.confirm, is_confirmed(confirmed.clone())) => {
-                    Err(unconfirmed_image((name, reference), &known(service, account), None))
+                    Err(unconfirmed_image((name, reference), &known(service, account).await, None))
                 }
             }
         };
@@ -198,16 +199,28 @@ fn progress_text(report: &PullReport) -> String {
 }
 
 /// What the account can use in place of an image.
-fn known(service: &Service, account: &str) -> KnownImages {
+async fn known(service: &Service, account: &str) -> KnownImages {
     let templates = service.builder.list(account);
     let ready = templates.iter().filter(|template| template.state == TemplateState::Ready);
     let templates = ready.map(|template| template.name.clone()).collect();
     let mut images = service.images.operator_names();
-    // Those that other accounts have brought here are not shown to this one.
-    let own =
-        service.images.names().into_iter().filter(|name| service.image_access.has_requested(account, name));
-    images.extend(own);
+    images.extend(own_images(service, account).await);
     KnownImages { images, templates }
+}
+
+/// The images of registries on this host that the account has requested and may still name. Those that others have brought here are not
+/// shown to it.
+async fn own_images(service: &Service, account: &str) -> Vec<String> {
+    let access = &service.image_access;
+    let mut own = Vec::new();
+    for name in service.images.names().into_iter().filter(|name| access.has_requested(account, name)) {
+        if let Some(reference) = ImageReference::parse(&name)
+            && access.check(account, &reference).await.is_ok()
+        {
+            own.push(name);
+        }
+    }
+    own
 }
 
 #[cfg(test)]

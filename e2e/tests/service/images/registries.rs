@@ -73,6 +73,11 @@ async fn an_image_is_allowed_without_a_restart_and_pulled_once() {
     }
     assert_eq!(registry.count("/blobs/"), 2, "the configuration and the layer, once");
     assert!(images(&acme).await.contains(&image));
+    let mistyped = registry.reference("acme/appp:1");
+    let error = refused(&acme, &mistyped, 400, "INVALID_CONFIG").await;
+    assert_eq!(error["details"]["nearest"], image, "{error}");
+    let error = refused(&other, &mistyped, 400, "INVALID_CONFIG").await;
+    assert_ne!(error["details"]["nearest"], image, "what others have is not shown");
 
     // Another account may not use what is on the host.
     refused(&other, &image, 400, "INVALID_CONFIG").await;
