@@ -6,7 +6,7 @@ mod table;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use table::{COMMANDS, EXTRA, FAILED_BUILDS, HOST_NAME, MISSING, NETWORKS, OPTIONS, VALUES};
+use table::{COMMANDS, EXTRA, FAILED_BUILDS, HOST_NAME, MISSING, NETWORKS, NEW_SNAPSHOT, OPTIONS, VALUES};
 
 use crate::cli::Cli;
 
@@ -63,6 +63,7 @@ fn hint(error: &clap::Error, words: &[String]) -> Option<&'static str> {
                 Some(command) => match (command.as_str(), name.as_str()) {
                     ("network", _) => Some(NETWORKS),
                     ("template", "prune") => Some(FAILED_BUILDS),
+                    ("snapshot", "take" | "save" | "new") => Some(NEW_SNAPSHOT),
                     _ => None,
                 },
                 None => COMMANDS.iter().find(|(names, _)| has(names, name)).map(|(_, hint)| *hint),
@@ -193,6 +194,8 @@ mod tests {
             ("expose web 8080:80", "URL"),
             ("timeout web 1h", "'sbx timeout 1h SANDBOX'"),
             ("snapshot create web mine", "--name NAME"),
+            ("snapshot take web", "'sbx snapshot create SANDBOX'"),
+            ("open --print web 80", "prints the URL"),
             ("compose up", "both programs in one sandbox"),
             ("history img", "'sbx template logs"),
             ("diff web", "'sbx exec"),

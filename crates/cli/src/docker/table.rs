@@ -22,6 +22,8 @@ const KEPT: &str = "'sbx run' has no such option: 'sbx create' has, and 'sbx exe
 const MEMORY: &str = "leave it out: --memory sets the memory, and nothing is swapped";
 const NO_COMMAND: &str = "'sbx create' starts no command: 'sbx run -d IMAGE COMMAND' does, and 'sbx exec SANDBOX COMMAND' runs one later";
 pub const FAILED_BUILDS: &str = "'sbx template rm --failed' deletes what is left of failed builds";
+pub const NEW_SNAPSHOT: &str =
+    "'sbx snapshot create SANDBOX' stores the disk and prints the id of the snapshot";
 const TABLES: &str = "--json prints everything, which 'jq' can select from";
 
 /// Commands of Docker, and common names of such commands, that sbx does not have.
@@ -269,6 +271,11 @@ pub const OPTIONS: &[(Names, Names, &str)] = &[
     (&["ls", "images", "info", "events"], &["--format"], TABLES),
     (&["inspect"], &["--format", "-f"], INSPECTED),
     (&["images"], &["-q", "--quiet", "-f", "--filter"], TABLES),
+    (
+        &["open"],
+        &["--print", "--url", "--no-browser"],
+        "leave it out: 'sbx open SANDBOX PORT' always prints the URL, and opens a browser only on a desktop",
+    ),
     (&["rm"], &["-v", "--volumes"], "leave it out: the disk ends with its sandbox"),
     (&["cp"], &["-L", "--follow-link"], "leave it out: a link that is given as FROM is followed"),
     (
