@@ -27,12 +27,15 @@ fn advice(fault: &CertificateError) -> &'static str {
 pub(super) fn untrusted_server(error: &(dyn Error + 'static)) -> Option<UntrustedServer> {
     let mut error = Some(error);
     while let Some(cause) = error {
-        // The source of an I/O error is that of the error in it.
-        let inside = cause.downcast_ref::<io::Error>().and_then(|io| io.get_ref()?.downcast_ref());
-        if let Some(rustls::Error::InvalidCertificate(fault)) = inside.or_else(|| cause.downcast_ref()) {
+        if let Some(rustls::Error::InvalidCertificate(fault)) = cause.downcast_ref() {
             return Some(UntrustedServer { fault: fault.clone() });
         }
-        error = cause.source();
+        let inside = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        // The source of an I/O error is not the error in it, but the source of that.
+        error = match inside {
+            Some(inside) => Some(inside),
+            None => cause.source(),
+        };
     }
     None
 }
@@ -41,9 +44,11 @@ pub(super) fn untrusted_server(error: &(dyn Error + 'static)) -> Option<Untruste
 mod tests {
     use super::*;
 
-    /// As rustls reports it through a connection.
+    /// As connectors report it: an I/O error in another one.
     fn of_connection(fault: CertificateError) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(fault))
+        let of_handshake =
+            io::Error::new(io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(fault));
+        io::Error::other(of_handshake)
     }
 
     #[test]
@@ -56,6 +61,32 @@ mod tests {
         let text = untrusted_server(&error).unwrap().to_string();
         assert!(text.starts_with("its certificate is not trusted (UnknownIssuer)"), "{text}");
         assert!(text.contains("update-ca-certificates") && text.contains("SSL_CERT_FILE"), "{text}");
+    }
+
+    /// The errors around that of rustls are those of the HTTP client, which change with its versions.
+    #[tokio::test]
+    async fn a_server_with_a_certificate_of_its_own_is_found_by_a_request() {
+        // Fails if another test has installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let key = made.signing_key.serialize_der().try_into().unwrap();
+        let config = rustls::ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+        let serving = tokio::spawn(async move {
+            let (client, _) = listener.accept().await.unwrap();
+            acceptor.accept(client).await.map(drop)
+        });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let error = client.get(format!("https://127.0.0.1:{port}/v2/")).send().await.unwrap_err();
+        assert_eq!(
+            untrusted_server(&error),
+            Some(UntrustedServer { fault: CertificateError::UnknownIssuer }),
+            "{error:?}"
+        );
+        assert!(serving.await.unwrap().is_err(), "the client has refused the certificate");
     }
 
     #[test]
