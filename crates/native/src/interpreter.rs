@@ -10,7 +10,7 @@ use admission::error::{ApiError, Condition, RefusalCode};
 use admission::output_memory::OutputReservation;
 use api::{CodeException, CodeResult, ErrorCode};
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::header::{CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use axum::http::{HeaderValue, Method, Request, StatusCode, response};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -137,6 +137,11 @@ impl Reply {
     /// Bytes of the events so far.
     pub fn received(&self) -> usize {
         self.received
+    }
+
+    /// Whether an end of the body is one that the program announced, and not a connection that broke.
+    pub fn announces_end(&self) -> bool {
+        self.head.headers.get(TRANSFER_ENCODING).is_some_and(|encoding| encoding == "chunked")
     }
 
     /// Reads no more: the next event is the end of the execution.

@@ -201,13 +201,20 @@ class Context:
         try:
             await self.follow(name, manager, client, emit)
         except KernelDied as died:
-            emit(error("KernelDied", died.args[0]))
-            with contextlib.suppress(Exception):
-                await self.ensure()
+            await self.replace(died.args[0], emit)
         except asyncio.CancelledError:
-            await asyncio.shield(self.interrupt(name, manager, client))
-            raise
+            # A closed socket cancels what waits for it, as a client that disconnects cancels this task.
+            if self.manager is manager:
+                await asyncio.shield(self.interrupt(name, manager, client))
+                raise
+            await self.replace(RESTARTED, emit)
         emit({"type": "end_of_execution"})
+
+    async def replace(self, why, emit):
+        """Reports the end of the kernel and starts a new one, unless the context was removed."""
+        emit(error("KernelDied", why))
+        with contextlib.suppress(Exception):
+            await self.ensure()
 
     async def follow(self, request, manager, client, emit):
         """Passes on the output of a request until the kernel is idle."""

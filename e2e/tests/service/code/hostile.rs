@@ -61,6 +61,12 @@ async fn a_hostile_interpreter_causes_an_error_and_nothing_else() {
         let answer = client.get(&action_path(&id, "code/contexts")).await.unwrap();
         assert!(answer.status >= 400, "{perl}: {:.300}", answer.text());
     }
+    // Older programs end so when a context is restarted while its code runs.
+    let ended = r#"print $c "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n""#;
+    answer_with(&client, &id, ended).await;
+    let body = json!({ "code": "1", "timeoutMs": 20_000 });
+    let execution = client.post(&action_path(&id, "code"), &body).await.unwrap().is(200).unwrap();
+    assert_eq!(execution["exception"]["name"], "KernelDied");
     for perl in
         ["sleep 600", r#"print $c "HTTP/1.1 500 No\r\nContent-Length: 30\r\n\r\n"; $c->flush; sleep 600"#]
     {

@@ -190,6 +190,27 @@ async fn a_dead_kernel_is_reported_and_replaced() {
 }
 
 #[tokio::test]
+async fn code_ends_with_its_context() {
+    let (_service, client, id) = interpreter().await;
+    for language in ["python", "bash"] {
+        for ending in [Method::POST, Method::DELETE] {
+            let body = json!({ "language": language });
+            let context = client.post(&contexts_path(&id, ""), &body).await.unwrap().is(201).unwrap();
+            let context = text(&context["contextId"]);
+            let code = if language == "python" { "import time; time.sleep(60)" } else { "sleep 60" };
+            let (runner, runs_in) = (client.with_own_connections(), id.clone());
+            let body = json!({ "code": code, "contextId": context });
+            let running = tokio::spawn(async move { run(&runner, &runs_in, body).await });
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let path =
+                if ending == Method::POST { format!("/{context}/restart") } else { format!("/{context}") };
+            client.call(ending, &contexts_path(&id, &path)).send().await.unwrap().is(200).unwrap();
+            assert_eq!(running.await.unwrap()["exception"]["name"], "KernelDied", "{language}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_context_survives_pause_and_resume() {
     let (_service, client, id) = interpreter().await;
     python(&client, &id, "x = 7").await;

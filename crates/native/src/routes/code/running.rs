@@ -32,6 +32,11 @@ impl Running {
         let next = self.reply.next(&mut self.memory);
         let event = match self.run.within(next).await {
             Some(Ok(Some(event))) => event,
+            // Older programs end a response so when its context is restarted.
+            Some(Ok(None)) if self.reply.announces_end() => {
+                let value = "the context was restarted or removed during the execution";
+                return Ok(CodeStep::Event(self.ended_by("KernelDied", value)));
+            }
             Some(Ok(None)) => {
                 let error = invalid_interpreter("it ended its response before the code");
                 self.run.failed(&error.message);
@@ -41,7 +46,11 @@ impl Running {
                 self.run.failed(&error.message);
                 return Err(error);
             }
-            None => return Ok(CodeStep::Event(self.timed_out())),
+            // The code is interrupted when this is dropped.
+            None => {
+                let value = "the code did not end within its timeoutMs and was interrupted";
+                return Ok(CodeStep::Event(self.ended_by("Timeout", value)));
+            }
         };
         Ok(self.seen(event))
     }
@@ -64,12 +73,12 @@ impl Running {
         CodeStep::Event(event)
     }
 
-    /// The code is interrupted when this is dropped, so no more events are read.
-    fn timed_out(&mut self) -> Event {
+    /// An exception that no code raised, after which no more events are read.
+    fn ended_by(&mut self, name: &str, value: &str) -> Event {
         self.reply.end();
         self.raised = true;
-        let value = "the code did not end within its timeoutMs and was interrupted".to_owned();
-        Event::Error(CodeException { name: "Timeout".to_owned(), value, traceback: String::new() })
+        let (name, value) = (name.to_owned(), value.to_owned());
+        Event::Error(CodeException { name, value, traceback: String::new() })
     }
 
     /// Runs to the end.
