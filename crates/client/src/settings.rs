@@ -360,8 +360,9 @@ impl ClientBuilder {
         std::fs::read_to_string(&file).map_err(|error| {
             let file = file.display();
             let message = format!(
-                "no API key; {how}. The key of the local daemon cannot be read: {file}; set SANDBOXD_DATA_DIR if the daemon \
-                 has another data directory, and SANDBOXD_URL for a service on another machine"
+                "no API key; {how}. The key of the local daemon cannot be read: {file}; wait for 'sandboxd is ready' if the daemon \
+                 is starting for the first time, set SANDBOXD_DATA_DIR if the daemon has another data directory, and SANDBOXD_URL for a \
+                 service on another machine"
             );
             Error::configuration(message).with_detail("reason", "key").caused_by(error)
         })

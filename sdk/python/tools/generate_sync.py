@@ -17,7 +17,7 @@ FOLDERS = {
     ROOT / "src" / "sandboxd" / "_async": ROOT / "src" / "sandboxd" / "_sync",
     ROOT / "tests" / "aio": ROOT / "tests" / "blocking",
 }
-BY_HAND = {"__init__.py", "_background.py", "_platform.py"}
+BY_HAND = {"__init__.py", "_background.py", "_platform.py", "_shared_tls.py"}
 """Modules that exist in both flavours."""
 NAMES = {
     "AsyncByteStream": "SyncByteStream",

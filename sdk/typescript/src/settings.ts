@@ -183,8 +183,9 @@ function localKey(dataDir: string, source: SettingsSource): string {
     return source.readTextFile(file);
   } catch (error) {
     const what =
-      `no API key; ${HOW_TO_SET_KEY}. The key of the local daemon cannot be read: ${file}; set SANDBOXD_DATA_DIR if the daemon ` +
-      "has another data directory, and SANDBOXD_URL for a service on another machine";
+      `no API key; ${HOW_TO_SET_KEY}. The key of the local daemon cannot be read: ${file}; wait for 'sandboxd is ready' if ` +
+      "the daemon is starting for the first time, set SANDBOXD_DATA_DIR if the daemon has another data directory, and SANDBOXD_URL " +
+      "for a service on another machine";
     throw configurationError(what, error);
   }
 }

@@ -19,6 +19,9 @@ import { resolveSettings } from "./settings.js";
 import type { ClientOptions, Settings } from "./settings.js";
 import { VERSION } from "./version.js";
 
+const REFUSED =
+  "no service answers there: check that it runs, which 'sandboxd serve' starts, and that the URL is right; " +
+  "one that has just been started may prepare its images first";
 const USER_AGENT = `sandboxd-typescript/${VERSION}`;
 
 /** A request, for all attempts. Without a `patience` it waits for limits and for capacity, as long as the client allows. */
@@ -198,7 +201,8 @@ export class Transport {
     if (!(error instanceof ConnectError)) return { fault: { kind: "lost" }, error: networkError(message, cause) };
     const advice = "this client does not trust the certificate: trust the service's certificate file or pin its fingerprint";
     const properties = error.isCertificate ? { details: { reason: "certificate" }, cause } : { cause };
-    const text = error.isCertificate ? `${message}; ${advice}` : message;
+    const isRefused = message.includes("ECONNREFUSED");
+    const text = error.isCertificate ? `${message}; ${advice}` : isRefused ? `${message}; ${REFUSED}` : message;
     return { fault: { kind: "not_sent" }, error: errorOf("NETWORK_ERROR", text, properties) };
   }
 }

@@ -242,6 +242,7 @@ def _local_key(service_url: ServiceUrl, directory: Path, local: Optional[_LocalS
     except (OSError, UnicodeDecodeError) as error:
         message = (
             f"no API key; {how}. The key of the local daemon cannot be read: {file}; "
+            "wait for 'sandboxd is ready' if the daemon is starting for the first time, "
             "set SANDBOXD_DATA_DIR if the daemon has another data directory, "
             "and SANDBOXD_URL for a service on another machine"
         )

@@ -49,7 +49,10 @@ CLEANUP_WAIT = 300.0
 _LOG = logging.getLogger("sandboxd")
 _OPENED = frozenset(("connection.connect_tcp.complete", "connection.start_tls.complete"))
 """The events of httpcore whose value is a new connection."""
-_REFUSED = "no service answers there: check that it runs, which 'sandboxd serve' starts, and that the URL is right"
+_REFUSED = (
+    "no service answers there: check that it runs, which 'sandboxd serve' starts, and that the URL is right; "
+    "one that has just been started may prepare its images first"
+)
 _ADVICE = (
     "this client does not trust the certificate: trust the service's certificate file (SANDBOXD_CERTIFICATE or the argument "
     "certificate) or pin its fingerprint (the argument fingerprint)"
