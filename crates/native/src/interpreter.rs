@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use service::error::invalid_interpreter;
 
-pub use program::{InterpreterConnection, connect, connect_port};
+pub use program::{InterpreterConnection, connect, connect_port, is_disk_full};
 
 const MAX_HEADERS: usize = 32;
 const BUFFER_BYTES: usize = 64 << 10;
@@ -200,6 +200,7 @@ impl Reply {
                 let why = format!("the code interpreter refused: {}", rules::printable(text.trim()));
                 ApiError::refused(RefusalCode::RateLimited, why, Condition::CodeInterpreter, RETRY_S)
             }
+            (StatusCode::INSUFFICIENT_STORAGE, _) => service::error::interpreter_disk_full(),
             _ => invalid_interpreter(&format!(
                 "it answered {}: {}",
                 status.as_u16(),

@@ -12,7 +12,7 @@ mod ports;
 mod snapshots;
 mod templates;
 
-pub use code::{invalid_interpreter, no_context, no_interpreter};
+pub use code::{interpreter_disk_full, invalid_interpreter, no_context, no_interpreter};
 pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};
 pub use files::too_many_watches;

@@ -9,6 +9,7 @@ the old one.
 
 import asyncio
 import contextlib
+import errno
 import functools
 import os
 import tempfile
@@ -30,6 +31,8 @@ ANNOUNCE_S = 0.3
 ALIVE_S = 0.1
 KEEPALIVE_S = 5
 QUEUE = 64
+# More than the files that a kernel writes when it starts.
+KERNEL_FILES_BYTES = 256 << 10
 
 ALIASES = {
     "python": "sandboxd-python",
@@ -61,6 +64,17 @@ class Refused(Exception):
     def __init__(self, status, message):
         super().__init__(message)
         self.status = status
+
+
+def check_disk():
+    """Refuses to start a kernel on a full disk: it would start, and fail at its first execution."""
+    try:
+        with tempfile.TemporaryFile(dir=runtime_dir()) as file:
+            file.write(bytes(KERNEL_FILES_BYTES))
+    except OSError as cause:
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Refused(507, "the disk of the sandbox is full") from None
+        raise
 
 
 def kernel_name(language):
@@ -104,6 +118,7 @@ class Context:
         if self.manager is not None and await self.manager.is_alive():
             return
         await self.drop()
+        check_disk()
         # Without these the sockets would be in the working directory of each process.
         path = os.path.join(runtime_dir(), uuid.uuid4().hex)
         manager = AsyncKernelManager(

@@ -1,6 +1,7 @@
-"""Tests of executions that a restart or the removal of their context ends, without a kernel."""
+"""Tests of contexts without a kernel: executions that a restart or a removal ends, and full disks."""
 
 import asyncio
+import errno
 import os
 import sys
 import unittest
@@ -76,6 +77,16 @@ class RestartTest(unittest.IsolatedAsyncioTestCase):
                 await execution
         interrupt.assert_awaited_once()
         self.assertEqual(self.events, [])
+
+
+class DiskTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_full_disk_is_named_before_a_kernel_starts(self):
+        full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+        with mock.patch.object(context.tempfile, "TemporaryFile", full):
+            with self.assertRaises(context.Refused) as refused:
+                await context.Context("python", "/").ensure()
+        self.assertEqual(refused.exception.status, 507)
+        context.check_disk()
 
 
 if __name__ == "__main__":

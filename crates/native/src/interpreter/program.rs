@@ -22,6 +22,17 @@ const START: [&str; 4] =
 /// For a program that does not go into the background.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: i32 = 127;
+/// Writes a file, because free space that a file system reports may be that of another one.
+const FILL_FILE: [&str; 4] = [
+    "bash",
+    "-c",
+    "--",
+    r#"export LC_ALL=C
+said=$( { file=$(mktemp) && head -c 65536 /dev/zero >"$file"; rm -f "$file"; } 2>&1 )
+case $said in *"No space left"* | *"quota exceeded"*) exit 28 ;; esac"#,
+];
+const FILL_FILE_TIMEOUT: Duration = Duration::from_secs(10);
+const NO_SPACE: i32 = 28;
 
 /// A connection to the program. Dropping it closes the connection, which interrupts the code, and frees its execution slot.
 pub struct InterpreterConnection {
@@ -88,6 +99,12 @@ async fn dial(admission: &Admission) -> Result<Result<Tunnel, EngineError>, Prog
         }
         dialed => Ok(dialed),
     }
+}
+
+/// Whether programs inside cannot write because the disk is full: the program then fails without a reason.
+pub async fn is_disk_full(admission: Admission) -> bool {
+    let exit = admission.run_program(&FILL_FILE, FILL_FILE_TIMEOUT).await;
+    matches!(exit, Ok(Some(Exit::Code(NO_SPACE))))
 }
 
 /// Starts the program, which outlives this command. Concurrent starts are harmless: only one can bind the port.

@@ -13,6 +13,11 @@ pub fn no_context(id: &str) -> ApiError {
     ApiError::new(ErrorCode::ContextNotFound, message).with_detail("contextId", id)
 }
 
+pub fn interpreter_disk_full() -> ApiError {
+    let message = "the disk of the sandbox is full, so its code interpreter cannot start a kernel; delete files in the sandbox";
+    ApiError::new(ErrorCode::DiskFull, message)
+}
+
 /// The program inside broke the protocol. Its bytes are for nobody.
 pub fn invalid_interpreter(why: &str) -> ApiError {
     ApiError::new(ErrorCode::ExecutionError, format!("the code interpreter of the sandbox failed: {why}"))

@@ -211,6 +211,21 @@ async fn code_ends_with_its_context() {
 }
 
 #[tokio::test]
+async fn a_full_disk_is_named() {
+    let (_service, client, id) = interpreter().await;
+    let context = text(&python(&client, &id, "1").await["contextId"]);
+    output(&client, &id, "fallocate -l 100G /workspace/full; cat /dev/zero > /workspace/rest; true").await;
+    let new = client.post(&contexts_path(&id, ""), &json!({ "language": "python" })).await.unwrap();
+    new.error(507, "DISK_FULL").unwrap();
+    let restarted = client.post_empty(&contexts_path(&id, &format!("/{context}/restart"))).await.unwrap();
+    restarted.error(507, "DISK_FULL").unwrap();
+    let code = client.post(&action_path(&id, "code"), &json!({ "code": "1" })).await.unwrap();
+    code.error(507, "DISK_FULL").unwrap();
+    output(&client, &id, "rm /workspace/full /workspace/rest").await;
+    assert_eq!(value(&client, &id, json!({ "code": "1 + 1" })).await, "2");
+}
+
+#[tokio::test]
 async fn a_context_survives_pause_and_resume() {
     let (_service, client, id) = interpreter().await;
     python(&client, &id, "x = 7").await;

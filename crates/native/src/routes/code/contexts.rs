@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use service::error::{OperationKind, invalid_interpreter, no_context};
 
+use super::refusal;
 use crate::endpoint::{Call, Endpoint};
 use crate::interpreter;
 use crate::routes::read;
@@ -22,11 +23,12 @@ use crate::routes::sandbox_request::SandboxRequest;
 /// A kernel starts within a second or two.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-const FAILURES: [(ErrorCode, &str); 4] = [
+const FAILURES: [(ErrorCode, &str); 5] = [
     (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
     (ErrorCode::NoInterpreter, "The image has no code interpreter"),
     (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
     (ErrorCode::ExecutionError, "The sandbox or its code interpreter failed"),
+    (ErrorCode::DiskFull, "The sandbox's disk is full"),
 ];
 const NO_CONTEXT: [(ErrorCode, &str); 1] = [(ErrorCode::ContextNotFound, "The context does not exist")];
 
@@ -159,7 +161,7 @@ async fn ask(
         if reply.head.status.is_success() {
             reply.document().await
         } else {
-            Err(reply.refusal(context).await)
+            Err(refusal(sandbox, reply, context).await)
         }
     };
     let late = || invalid_interpreter(&format!("it did not answer within {} s", TIMEOUT.as_secs()));

@@ -16,7 +16,7 @@ use serde_json::json;
 use service::error::{OperationKind, invalid_interpreter};
 
 use super::running::Running;
-use super::stream;
+use super::{refusal, stream};
 use crate::endpoint::{Call, Endpoint};
 use crate::interpreter::{self, Reply};
 use crate::routes::read;
@@ -72,6 +72,7 @@ pub fn endpoint() -> Endpoint {
             (ErrorCode::NoInterpreter, "The image has no code interpreter"),
             (ErrorCode::InvalidState, "The sandbox is not `running`, and `autoResume` is `false` or does not apply"),
             (ErrorCode::ExecutionError, "The sandbox or its code interpreter failed"),
+            (ErrorCode::DiskFull, "The sandbox's disk is full"),
         ])
         .handler(run)
 }
@@ -101,7 +102,7 @@ async fn run(call: Call<Caller, JsonBody<CodeBody>>) -> Result<Response, ApiErro
     };
     if reply.head.status != StatusCode::OK {
         // A hostile program may never end its response.
-        let Some(error) = run.within(reply.refusal(code.context_id.as_deref())).await else {
+        let Some(error) = run.within(refusal(sandbox, reply, code.context_id.as_deref())).await else {
             return Err(late(&mut run));
         };
         run.failed(&error.message);
