@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use sandboxd_client::{Client, Code, Create, Sandbox};
+use sandboxd_client::{Client, Code, Create, ImageStatus, Sandbox, SandboxId};
 use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -25,6 +25,19 @@ pub const MARK: &str = "mcp";
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Sandboxes that are terminated at the same time.
 const TERMINATIONS: usize = 10;
+
+/// The image that the operator or the user leaves if they choose none.
+const DEFAULT_IMAGE: &str = "ubuntu:24.04";
+/// The image of the catalogue that has the code interpreter.
+const CODE_IMAGE: &str = "code-interpreter";
+
+/// What the call that creates the unnamed sandbox does in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstUse {
+    Any,
+    /// It runs code, which only an image with the interpreter can do.
+    Code,
+}
 
 /// What the operator or the user chose for all sandboxes that this server creates.
 #[derive(Debug, Clone)]
@@ -39,7 +52,7 @@ pub struct McpSettings {
 
 impl Default for McpSettings {
     fn default() -> Self {
-        Self { image: "ubuntu:24.04".to_owned(), lifetime: Duration::from_secs(3600), only_domains: None }
+        Self { image: DEFAULT_IMAGE.to_owned(), lifetime: Duration::from_secs(3600), only_domains: None }
     }
 }
 
@@ -71,12 +84,25 @@ impl McpSettings {
         Ok(Some(domains))
     }
 
+    /// Whether the unnamed sandbox should have the code interpreter, which a chosen image may lack on purpose.
+    fn wants_interpreter(&self, first: FirstUse) -> bool {
+        first == FirstUse::Code && self.image == DEFAULT_IMAGE
+    }
+
     /// Creates a sandbox for calls that name none.
-    pub async fn create_unnamed(&self, client: &Client) -> Result<Sandbox, ToolFailure> {
-        let create = self.create(client, None, None)?;
+    pub async fn create_unnamed(&self, client: &Client, first: FirstUse) -> Result<Sandbox, ToolFailure> {
+        // A pull takes minutes, so an image that is not on the host is no choice.
+        let image = self.wants_interpreter(first) && is_ready(client, CODE_IMAGE).await;
+        let create = self.create(client, image.then_some(CODE_IMAGE), None)?;
         // Without the automatic pause: a paused sandbox would be kept for days.
         Ok(create.timeout(self.lifetime).idle_timeout(Duration::ZERO).metadata(MARK, "unnamed").await?)
     }
+}
+
+/// False as well if the service does not say, for example to a key that may not read.
+async fn is_ready(client: &Client, image: &str) -> bool {
+    let found = client.image(image).await;
+    found.is_ok_and(|found| found.is_some_and(|it| it.name == image && it.status == ImageStatus::Ready))
 }
 
 /// The unnamed sandbox of a session.
@@ -122,6 +148,7 @@ impl Session {
         &self,
         client: &Client,
         settings: &McpSettings,
+        first: FirstUse,
     ) -> Result<(Sandbox, bool), ToolFailure> {
         // Held during the create, so that concurrent first calls get one sandbox.
         let mut unnamed = self.unnamed.lock().await;
@@ -129,7 +156,7 @@ impl Session {
             Unnamed::Created(sandbox) => Ok((sandbox.clone(), false)),
             Unnamed::Ended => Err(ToolFailure::new("The session has ended.", "Start a new session.")),
             Unnamed::None => {
-                let sandbox = settings.create_unnamed(client).await?;
+                let sandbox = settings.create_unnamed(client, first).await?;
                 *unnamed = Unnamed::Created(sandbox.clone());
                 Ok((sandbox, true))
             }
@@ -146,8 +173,14 @@ impl Session {
 
     /// Whether the end of the session terminates this sandbox.
     pub async fn owns(&self, sandbox: &Sandbox) -> bool {
-        self.created().await.is_some_and(|unnamed| unnamed.id() == sandbox.id())
-            || self.forks.lock().await.iter().any(|fork| fork.id() == sandbox.id())
+        self.owned().await.contains(sandbox.id())
+    }
+
+    /// The sandboxes that the end of the session terminates.
+    pub async fn owned(&self) -> Vec<SandboxId> {
+        let unnamed = self.created().await;
+        let forks = self.forks.lock().await;
+        unnamed.iter().chain(forks.iter()).map(|sandbox| sandbox.id().clone()).collect()
     }
 
     /// The end of the session terminates these forks, too.
@@ -286,6 +319,14 @@ mod tests {
             let text = format!("{failure:?}");
             assert!(text.contains(message), "{text}");
         }
+    }
+
+    #[test]
+    fn a_session_that_begins_with_code_gets_the_interpreter_unless_an_image_was_chosen() {
+        let chosen = McpSettings { image: "python:3.12".to_owned(), ..McpSettings::default() };
+        assert!(McpSettings::default().wants_interpreter(FirstUse::Code));
+        assert!(!McpSettings::default().wants_interpreter(FirstUse::Any));
+        assert!(!chosen.wants_interpreter(FirstUse::Code));
     }
 
     #[tokio::test]

@@ -45,7 +45,7 @@ use tokio_util::sync::CancellationToken;
 use self::reply::ToolReply;
 use self::schema::Effect;
 use crate::failure::ToolFailure;
-use crate::session::{McpSettings, Session};
+use crate::session::{FirstUse, McpSettings, Session};
 
 /// How long the notification of progress may take: a client that does not read must not stop the call.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -137,6 +137,11 @@ pub struct CallTarget {
 impl ToolCall {
     /// The sandbox with this id or name, or the unnamed one.
     pub async fn target(&self, id: Option<&str>) -> Result<CallTarget, ToolFailure> {
+        self.target_for(id, FirstUse::Any).await
+    }
+
+    /// As [`target`](Self::target). `first` decides on the image of an unnamed one that this call creates.
+    pub async fn target_for(&self, id: Option<&str>, first: FirstUse) -> Result<CallTarget, ToolFailure> {
         if let Some(id) = id {
             return Ok(CallTarget { sandbox: self.client.find(id).await?, note: None });
         }
@@ -146,13 +151,10 @@ impl ToolCall {
                 "Call create_sandbox once, pass its sandboxId to the other tools, and end it with manage_sandboxes, action terminate.",
             ));
         };
-        let (sandbox, is_new) = session.unnamed(&self.client, &self.settings).await?;
+        let (sandbox, is_new) = session.unnamed(&self.client, &self.settings, first).await?;
         let note = is_new.then(|| {
-            format!(
-                "Created the sandbox {} of this session, with the image {}.",
-                sandbox.id(),
-                self.settings.image
-            )
+            let image = sandbox.known().map_or_else(|| self.settings.image.clone(), |view| view.image);
+            format!("Created the sandbox {} of this session, with the image {image}.", sandbox.id())
         });
         Ok(CallTarget { sandbox, note })
     }

@@ -19,6 +19,7 @@ use super::schema::Effect;
 use super::shared::SandboxReference;
 use super::{Declared, ToolCall, within};
 use crate::failure::ToolFailure;
+use crate::session::FirstUse;
 
 const DEFAULT_TIMEOUT_S: u64 = 60;
 const LONGEST_TIMEOUT_S: u64 = 300;
@@ -34,7 +35,8 @@ const LONGEST_IMAGES: usize = 2 << 20;
 
 /// Run Python, JavaScript or Bash code in a code interpreter that keeps variables, imports and functions from one call to the next.
 /// Returns printed output, the value of the last expression, and images such as matplotlib figures. The sandbox must have the image
-/// code-interpreter. For programs and shell commands use run_command.
+/// code-interpreter, which the sandbox of this session gets if run_code is the first tool that uses it. For programs and shell commands
+/// use run_command.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunCode {
@@ -141,7 +143,7 @@ async fn run(call: &ToolCall, arguments: RunCode) -> Result<ToolReply<CodeRan>, 
             code.len()
         )));
     }
-    let target = call.target(sandbox_id.as_deref()).await?;
+    let target = call.target_for(sandbox_id.as_deref(), FirstUse::Code).await?;
     let mut run = target.sandbox.run_code(code).timeout(timeout);
     run = run
         .set_some(language, sandboxd_client::RunCode::language)

@@ -55,7 +55,9 @@ struct Item {
     #[schemars(with = "String")]
     created_at: sandboxd_client::Timestamp,
     /// Whether calls without sandboxId use it.
-    is_of_session: bool,
+    is_unnamed: bool,
+    /// Whether it is terminated with this session, as forks of the unnamed one are.
+    ends_with_session: bool,
 }
 
 /// Lists the sandboxes of the account.
@@ -67,13 +69,14 @@ pub async fn list(
     let list = call.client.list().details().page_size(size);
     let list = list.state(arguments.state.unwrap_or(SandboxState::Running));
     let found = list.page(arguments.offset.0).await?;
-    let unnamed = match &call.session {
-        Some(session) => session.created().await,
-        None => None,
+    let (unnamed, owned) = match &call.session {
+        Some(session) => (session.created().await, session.owned().await),
+        None => (None, Vec::new()),
     };
     let next_offset = page::next_offset(&found.pagination, arguments.offset, found.data.len());
     let item = |item: sandboxd_client::SandboxItem| Item {
-        is_of_session: unnamed.as_ref().is_some_and(|unnamed| *unnamed.id() == item.id),
+        is_unnamed: unnamed.as_ref().is_some_and(|unnamed| *unnamed.id() == item.id),
+        ends_with_session: owned.contains(&item.id),
         sandbox_id: item.id.to_string(),
         name: item.name,
         state: item.state,

@@ -266,6 +266,13 @@ fn forks_of_the_unnamed_sandbox_end_with_the_session_and_others_do_not() {
         let survivor = call.client.get(other["forkIds"][0].as_str().unwrap()).await?;
         assert_eq!(survivor.known().unwrap().metadata["job"], "17");
 
+        let listed = succeeds(&call, "manage_sandboxes list", json!({})).await;
+        for item in listed["sandboxes"].as_array().unwrap() {
+            let listed = id(item, "sandboxId");
+            assert_eq!(item["endsWithSession"], owned.contains(&listed), "{item}");
+            assert_eq!(item["isUnnamed"], listed == owned[0], "{item}");
+        }
+
         let session = call.session.as_ref().unwrap();
         assert!(!session.is_unused());
         succeeds(&call, "manage_sandboxes terminate", json!({"sandboxId": owned[2]})).await;
