@@ -90,7 +90,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     let Begun { service, network, isolations, key, serving, served, maintenance } = begun;
     announce(config, flags, &serving, &key, &isolations, started);
     shared_host::warn_without_quotas(&config.quotas.table(), &service.gate.keyring.accounts());
-    let fetching = images::start_others(flags.pull_images, &service);
+    let fetching = images::start_others(flags.pull_images, config.e2b.base_image(), &service);
 
     let signal = signals.stop().await;
     tracing::info!(signal, grace_s = GRACE.as_secs(), "stopping; a second signal stops immediately");
@@ -196,7 +196,7 @@ fn announce(
         show_key: flags.show_key,
         isolations,
         missing_isolations,
-        e2b: config.e2b.enabled,
+        e2b_base: config.e2b.base_image(),
     };
     // A closed standard output must not stop the service.
     let _ = std::io::stdout().write_all(welcome.text().as_bytes());

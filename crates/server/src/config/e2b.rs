@@ -33,6 +33,12 @@ table! {
 }
 
 impl E2b {
+    /// The image of a create that names no template, if the API is served.
+    pub fn base_image(&self) -> Option<&str> {
+        let own = self.templates.get("base").map(|template| template.image.as_str());
+        self.enabled.then(|| own.unwrap_or("e2b-base"))
+    }
+
     pub(super) fn check(&self) -> Result<(), Problems> {
         Problems::of(
             self.templates.iter().map(|(name, template)| {

@@ -2,7 +2,7 @@
 //!
 //! The image of the example command is pulled before the daemon serves, the others while it serves, so that a new machine
 //! answers its first request earlier. A create that names an image whose pull is in progress waits for it. Large images that few
-//! services need are left to the first create that names them.
+//! services need are left to the first create that names them, except for that of a create through the API of E2B.
 
 use std::sync::Arc;
 
@@ -24,30 +24,33 @@ pub async fn fetch_example(images: &Images) {
     }
 }
 
-/// Starts to pull the others one by one if requested. The task ends when all are on this host or the daemon stops.
-pub fn start_others(is_requested: bool, service: &Service) -> JoinHandle<()> {
+/// Starts to pull the others one by one if requested. `e2b_base` is the image of a create through the API of E2B, if that is served. The
+/// task ends when all are on this host or the daemon stops.
+pub fn start_others(is_requested: bool, e2b_base: Option<&str>, service: &Service) -> JoinHandle<()> {
     let (images, stopping) = (service.images.clone(), service.stopping.clone());
-    tokio::spawn(async move {
-        if is_requested {
-            fetch_others(&images, &stopping).await;
-        }
-    })
+    let names = if is_requested { in_advance(images.names(), e2b_base) } else { Vec::new() };
+    tokio::spawn(async move { fetch_others(&images, names, &stopping).await })
 }
 
-async fn fetch_others(images: &Images, stopping: &CancellationToken) {
-    for name in images.names() {
-        if is_pulled_in_advance(&name) {
-            // Progress lines would mix with the log.
-            let fetched = fetch(images, &name, Arc::new(|_| ()));
-            if stopping.run_until_cancelled(fetched).await.is_none() {
-                return;
-            }
+async fn fetch_others(images: &Images, names: Vec<String>, stopping: &CancellationToken) {
+    for name in names {
+        // Progress lines would mix with the log.
+        let fetched = fetch(images, &name, Arc::new(|_| ()));
+        if stopping.run_until_cancelled(fetched).await.is_none() {
+            return;
         }
     }
 }
 
-fn is_pulled_in_advance(name: &str) -> bool {
-    name != EXAMPLE_IMAGE && !ON_DEMAND.contains(&name)
+/// The images of the catalogue that are pulled while the daemon serves. The first create through the API of E2B waits for `e2b_base`.
+fn in_advance(catalogue: Vec<String>, e2b_base: Option<&str>) -> Vec<String> {
+    let is_base = |name: &String| Some(name.as_str()) == e2b_base;
+    let is_usual = |name: &String| !ON_DEMAND.contains(&name.as_str());
+    let wanted =
+        catalogue.into_iter().filter(|name| name != EXAMPLE_IMAGE && (is_base(name) || is_usual(name)));
+    let (mut names, others): (Vec<_>, Vec<_>) = wanted.partition(is_base);
+    names.extend(others);
+    names
 }
 
 /// A failure is only logged: a create with the image retries the pull.
@@ -76,7 +79,11 @@ mod tests {
     fn large_images_are_left_to_creates() {
         let catalogue = Catalogue::default_set();
         assert!(ON_DEMAND.iter().all(|name| catalogue.sources(name).is_some()));
-        let pulled: Vec<&str> = catalogue.names().filter(|name| is_pulled_in_advance(name)).collect();
-        assert_eq!(pulled, ["code-interpreter", "custom", "node:22", "python:3.12"]);
+        let names = || catalogue.names().map(str::to_owned).collect();
+        let usual = ["code-interpreter", "custom", "node:22", "python:3.12"];
+        assert_eq!(in_advance(names(), None), usual);
+        assert_eq!(in_advance(names(), Some("mine")), usual);
+        let with_base = ["e2b-base", "code-interpreter", "custom", "node:22", "python:3.12"];
+        assert_eq!(in_advance(names(), Some("e2b-base")), with_base);
     }
 }

@@ -28,8 +28,8 @@ pub struct Welcome<'a> {
     /// What sandboxes of this daemon can have.
     pub isolations: &'a [Isolation],
     pub missing_isolations: &'a [MissingIsolation],
-    /// Whether the API of E2B is served.
-    pub e2b: bool,
+    /// The image of a create that names no template, if the API of E2B is served.
+    pub e2b_base: Option<&'a str>,
 }
 
 /// The URL of a listener for clients on this host.
@@ -97,9 +97,7 @@ impl Welcome<'_> {
         let (LocalKey::New { text: key, .. } | LocalKey::Existing { text: key, .. }) = self.key else {
             return String::new();
         };
-        if !self.e2b {
-            return String::new();
-        }
+        let Some(base) = self.e2b_base else { return String::new() };
         let url = &self.url;
         // `SSL_CERT_FILE` replaces the list of the system, which the programs need for other services; Node.js adds to its own.
         let trust = match (&self.authorities, &self.certificate) {
@@ -112,7 +110,9 @@ impl Welcome<'_> {
         format!(
             "For programs that use the packages of E2B:\n\n\
              export E2B_API_KEY={} E2B_API_URL={url} E2B_SANDBOX_URL={url}{trust}\n\n\
-             The URLs of download_url and upload_url name their sandbox only without E2B_SANDBOX_URL.\n\n",
+             A create without a template uses the image {base}, which has to be on this host: sandboxd image pull {base}\n\
+             The URLs of download_url and upload_url name their sandbox only without E2B_SANDBOX_URL.\n\
+             A port without name resolution: {url} with the headers E2b-Sandbox-Id: ID and E2b-Sandbox-Port: PORT.\n\n",
             key.e2b_text()
         )
     }
@@ -181,7 +181,7 @@ mod tests {
             show_key,
             isolations,
             missing_isolations,
-            e2b: true,
+            e2b_base: Some("e2b-base"),
         }
         .text()
     }
@@ -251,6 +251,11 @@ mod tests {
         let trust = " SSL_CERT_FILE='/var/lib/my data/tls/tls-trust.pem' \
                      NODE_EXTRA_CA_CERTS='/var/lib/my data/tls/tls-cert.pem'";
         assert!(line.ends_with(trust), "{line}");
+        assert!(shown.contains(": sandboxd image pull e2b-base\n"), "{shown}");
+        assert!(
+            shown.contains("https://127.0.0.1:8443 with the headers E2b-Sandbox-Id: ID and E2b-Sandbox-Port"),
+            "{shown}"
+        );
         assert!(!welcome(&kept, false).contains("E2B") && !welcome(&LocalKey::None, true).contains("E2B"));
     }
 }
