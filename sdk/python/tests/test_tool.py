@@ -7,7 +7,7 @@ from typing import Any, Dict
 import pytest
 
 from sandboxd import AsyncSandboxd, Sandboxd, models
-from sandboxd._tool import LONGEST, tool_text
+from sandboxd._tool import LONGEST, code_text, tool_text
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,30 @@ def test_a_model_learns_how_the_command_ended(end: Dict[str, Any], text: str) ->
 @pytest.mark.parametrize("client", [Sandboxd, AsyncSandboxd])
 def test_the_docstring_of_a_tool_has_no_indentation(client: Any) -> None:
     text = client("http://127.0.0.1:9", "k").sandboxes.connect("sb_1").as_tool().__doc__
-    assert text.splitlines()[1:] == ["", "Args:", "    command: The bash command line."]
+    assert text.splitlines()[2:] == ["", "Args:", "    command: The bash command line."]
     assert text == text.rstrip() and "Runs a bash command line" in text.splitlines()[0]
+
+
+def code(**fields: Any) -> models.CodeExecution:
+    ended = {"context_id": "c", "duration_ms": 1, "execution_count": 1, "results": [], "stdout": "", "stderr": "", "exception": None}
+    return models.CodeExecution(**{**ended, **fields})
+
+
+def test_a_model_gets_what_code_showed_and_raised_without_colors() -> None:
+    shown = models.CodeResult(is_main_result=False, png="aGk=")
+    main = models.CodeResult(is_main_result=True, text="2")
+    assert code(results=[shown, main]).text == "2" and code(results=[shown]).text is None
+    assert code_text(code(stdout="out\n", results=[shown, main])) == "out\n(a value without text)\n2"
+    raised = models.CodeException(name="E", value="v", traceback="\x1b[0;31mE\x1b[0m: v\x1b[38;5;2m!")
+    assert raised.plain_traceback == "E: v!"
+    assert code_text(code(exception=raised)) == "E: v!" and code_text(code()) == "(no output)"
+
+
+@pytest.mark.parametrize("client", [Sandboxd, AsyncSandboxd])
+def test_the_tool_for_code_is_described(client: Any) -> None:
+    tool = client("http://127.0.0.1:9", "k").sandboxes.connect("sb_1").as_code_tool()
+    assert tool.__name__ == "python"
+    assert tool.__doc__.splitlines()[2:] == ["", "Args:", "    code: The Python code."]
 
 
 def test_the_middle_of_a_long_output_is_omitted() -> None:

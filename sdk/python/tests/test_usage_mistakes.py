@@ -174,7 +174,6 @@ def test_unknown_attributes_name_what_there_is() -> None:
         "'status'; use view.state": lambda: sandbox.status,
         "'returncode'; use exit_code": lambda: result.returncode,
         "'output'; use stdout": lambda: result.output,
-        "'text'; use stdout, or the text of each of results": lambda: code.text,
         r"'stdout'; use output\(\)": lambda: sandbox.executions.handle("ex_1").stdout,
         "'sandbox_id'; use id": lambda: sandbox.sandbox_id,
         r"'list'; use Sandboxd\(\).sandboxes.list\(\)": lambda: cast(Any, Sandbox).list,

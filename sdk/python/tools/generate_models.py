@@ -24,6 +24,16 @@ SENT = ["EventBody"]
 """Schemas of requests whose objects callers pass."""
 CALLED_ID = {"Execution": "execution_id"}
 """Views whose objects with methods call this field `id`."""
+DERIVED = {
+    "CodeException": ("plain_traceback", "str", "`traceback` without colors.", "without_escapes(self.traceback)"),
+    "CodeExecution": (
+        "text",
+        "Optional[str]",
+        "The text of the main result, which is the value of the last expression. None if there is none.",
+        "main_text(self.results)",
+    ),
+}
+"""Properties that are computed: name, type, documentation, and value."""
 POLICIES = ["CreateEgress", "CreateIngress"]
 """Schemas of objects that callers pass as dictionaries, whose fields type checkers check."""
 ADDED_LATER = {("Limits", "detachedExecutions"), ("Limits", "operatePerMinute")}
@@ -44,6 +54,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
 from . import _fields
+from ._code_text import main_text, without_escapes
 from ._description import Description
 from ._fields import Fields
 '''
@@ -199,6 +210,10 @@ class Generator:
         if name in CALLED_ID:
             lines += ["", "    @property", "    def id(self) -> str:"]
             lines += [f'        """The same as `{CALLED_ID[name]}`."""', f"        return self.{CALLED_ID[name]}"]
+        if name in DERIVED:
+            derived, kind, doc, value = DERIVED[name]
+            lines += ["", "    @property", f"    def {derived}(self) -> {kind}:"]
+            lines += [f'        """{doc}"""', f"        return {value}"]
         if name in SENT:
             lines += ["", "    def to_json(self) -> Dict[str, Any]:"]
             lines += ['        """The JSON object. Fields that are None are absent."""']

@@ -25,7 +25,6 @@ _OTHER_NAMES = {
         **dict.fromkeys(("check", "check_returncode", "raise_for_status"), "execute(..., check=True)"),
     },
     "CodeExecution": {
-        "text": "stdout, or the text of each of results",
         **dict.fromkeys(("output", "logs"), "stdout and stderr"),
         "error": "exception",
         **dict.fromkeys(("check", "raise_for_status"), "exception, which is None if the code raised nothing"),

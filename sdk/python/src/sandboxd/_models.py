@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
 from . import _fields
+from ._code_text import main_text, without_escapes
 from ._description import Description
 from ._fields import Fields
 
@@ -324,6 +325,11 @@ class CodeException(Description):
             value=fields.required("value", _fields.text),
         )
 
+    @property
+    def plain_traceback(self) -> str:
+        """`traceback` without colors."""
+        return without_escapes(self.traceback)
+
 
 @dataclass(frozen=True)
 class CodeExecution(Description):
@@ -353,6 +359,11 @@ class CodeExecution(Description):
             stderr=fields.required("stderr", _fields.text),
             stdout=fields.required("stdout", _fields.text),
         )
+
+    @property
+    def text(self) -> Optional[str]:
+        """The text of the main result, which is the value of the last expression. None if there is none."""
+        return main_text(self.results)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ _OF_COMMAND: Dict[str, str] = {
     **dict.fromkeys(("workdir", "working_dir"), "cwd="),
     "input": "stdin=",
     **dict.fromkeys(("background", "detach", "detached"), "start()"),
-    **dict.fromkeys(("on_stdout", "on_stderr"), "stream(), which has it"),
+    **dict.fromkeys(("on_stdout", "on_stderr"), "stream(command, on_stdout=...).done(), which calls it with each line"),
     **dict.fromkeys(("capture_output", "text", "shell"), "nothing instead: bash runs the command, and the result has the output as text"),
 }
 _KEYWORDS: Dict[str, Dict[str, str]] = {

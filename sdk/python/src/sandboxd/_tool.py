@@ -1,4 +1,4 @@
-"""The result of a command as text for a language model."""
+"""The results of commands and code as text for a language model."""
 
 from __future__ import annotations
 
@@ -20,6 +20,18 @@ def tool_text(result: models.ExecutionResult, limit: float) -> str:
         parts.append(f"killed after the time limit of {limit:g} s")
     elif result.exit_code != 0 or result.reason is not None:
         parts.append(how_it_ended(result))
+    return "\n".join(part.rstrip("\n") for part in parts if part) or "(no output)"
+
+
+def code_text(execution: models.CodeExecution) -> str:
+    """What the code printed and showed, and what it raised."""
+    parts = [_bounded(execution.stdout)]
+    if execution.stderr:
+        parts.append(f"stderr:\n{_bounded(execution.stderr)}")
+    parts += [_bounded(result.text or result.markdown or "(a value without text)") for result in execution.results]
+    raised = execution.exception
+    if raised is not None:
+        parts.append(_bounded(raised.plain_traceback or f"{raised.name}: {raised.value}"))
     return "\n".join(part.rstrip("\n") for part in parts if part) or "(no output)"
 
 

@@ -60,6 +60,7 @@ class AsyncSandboxes(OtherNames):
         Creates a sandbox and returns it when it runs. In a `with` statement it is terminated at the end of the block.
 
         - `image`: the name of an image or a template, the id of a snapshot or a template, or a `Snapshot` or `Template`.
+          From a snapshot the sandbox has the files, and not the `env`, `workdir`, `metadata` or `egress` of the other sandbox.
         - `cpu`: 2, 4 or 8 vCPUs. Default: 2.
         - `memory`, `disk`: MB as a number, or a text with a unit such as `"4g"`. Default: 4 GB of memory, a disk of 10 GB. The
           arguments `memory_mb` and `disk_mb` are the same, only as numbers.
@@ -78,7 +79,8 @@ class AsyncSandboxes(OtherNames):
         - `cold`: starts without the processes of the snapshot.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandbox.
         - `wait`: how long the call waits in all while the service refuses it, because of a rate limit, without capacity, or while the
-          image is being pulled: a duration, or True for the client's `max_retry_wait`. With False the call fails at once.
+          image is being pulled: a duration, or True for the client's `max_retry_wait`. With False the call fails at the
+          first refusal, which takes up to 25 s while an image is being pulled.
         - `run`: records the events of the sandbox in this `Run`.
         - `on`: handlers of lifecycle events by name: `started`, `paused`, `resumed`, `terminated`, `failed`.
 

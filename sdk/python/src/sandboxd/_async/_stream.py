@@ -104,7 +104,7 @@ class AsyncOutputStream(Iterated, OtherNames):
     def __del__(self) -> None:
         # At the end of the interpreter what warnings need may be gone.
         if self._is_unused and not sys.is_finalizing():
-            text = f"the stream of {self._command!r} was never iterated, so the command did not run"
+            text = f"the stream of {self._command!r} was never iterated, so the command did not run; done() reads it to its end"
             warnings.warn(text, RuntimeWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ from .._policies import CreateEgress, CreateIngress
 from .._request import checked_sandbox, given, key_headers, run_headers, shown, time_text
 from .._retry import Safety
 from .._settings import resolve
-from .._tool import tool_text
+from .._tool import code_text, tool_text
 from .._units import Duration, Size, milliseconds, seconds
 from . import _platform
 from ._background import ToolText
@@ -155,6 +155,7 @@ class Sandbox(OtherNames):
         has the settings of the environment, or those of the local daemon.
 
         - `image`: the name of an image or a template, the id of a snapshot or a template, or a `Snapshot` or `Template`.
+          From a snapshot the sandbox has the files, and not the `env`, `workdir`, `metadata` or `egress` of the other sandbox.
         - `cpu`: 2, 4 or 8 vCPUs. Default: 2.
         - `memory`, `disk`: MB as a number, or a text with a unit such as `"4g"`. Default: 4 GB of memory, a disk of 10 GB. The
           arguments `memory_mb` and `disk_mb` are the same, only as numbers.
@@ -173,7 +174,8 @@ class Sandbox(OtherNames):
         - `cold`: starts without the processes of the snapshot.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandbox.
         - `wait`: how long the call waits in all while the service refuses it, because of a rate limit, without capacity, or while the
-          image is being pulled: a duration, or True for the client's `max_retry_wait`. With False the call fails at once.
+          image is being pulled: a duration, or True for the client's `max_retry_wait`. With False the call fails at the
+          first refusal, which takes up to 25 s while an image is being pulled.
         - `run`: records the events of the sandbox in this `Run`.
         - `on`: handlers of lifecycle events by name: `started`, `paused`, `resumed`, `terminated`, `failed`.
 
@@ -314,13 +316,13 @@ class Sandbox(OtherNames):
         Runs a command and delivers its output line by line: `Stdout`, `Stderr`, and `Done` at the end. Closing the stream earlier
         kills the command. The command starts when the stream is read or entered, and not before: a stream that is only created runs
         nothing. A line arrives when it ends, or with the end of the output: a prompt such as `Name: ` is not delivered while the
-        program waits. For dialogues use `start`, whose `output` has it, or `terminal`.
+        program waits, and Python prints through a buffer unless `env` has `PYTHONUNBUFFERED=1`. For dialogues use `start`, whose `output` has it, or `terminal`.
 
         - `command`, `cwd`, `env`, `user`, `stdin`, `auto_resume`, `run_id`: those of `execute`.
         - `timeout`: the time after which the command is killed, at most 5 minutes. There is always one: without it, or with None,
           60 seconds. `start` has no such limit.
         - `line_ends`: lines have their ends, so that their concatenation is the output as written.
-        - `on_stdout`, `on_stderr`: are called with the lines that are read.
+        - `on_stdout`, `on_stderr`: are called with the lines that are read, for example by `stream(command, on_stdout=print).done()`.
         """
         line = command_line(command)
         if timeout is not None and seconds(timeout) > LONGEST_ATTACHED:
@@ -397,7 +399,7 @@ class Sandbox(OtherNames):
         - `context`: one of `contexts`, which keeps its state. Default: the default context of the `language`.
         - `env`: environment variables of the code.
         - `timeout`: the time after which the code is interrupted, at most 5 minutes. There is always one: without it, or with None,
-          60 seconds.
+          60 seconds. Start a longer program with `start`; it shares files with the code, and no variables.
         - `auto_resume`, `run_id`: those of `execute`.
         - `on_stdout`, `on_stderr`, `on_result`, `on_exception`: get the output as it appears.
         """
@@ -448,7 +450,8 @@ class Sandbox(OtherNames):
         """
 
         def shell(command: str) -> str:
-            """Runs a bash command line in an isolated Linux sandbox and returns its output. Files persist between calls.
+            """Runs a bash command line in an isolated Linux sandbox and returns its output. Files persist between calls; the
+            working directory and variables do not.
 
             Args:
                 command: The bash command line.
@@ -462,6 +465,27 @@ class Sandbox(OtherNames):
         # Frameworks show it to the model as it is, and before Python 3.13 it has the indentation of the source.
         shell.__doc__ = inspect.getdoc(shell)
         return shell
+
+    def as_code_tool(self, *, timeout: Optional[Duration] = None) -> Callable[[str], ToolText]:
+        """
+        As `as_tool`, a function `python(code)` that runs Python code with `run_code`: variables persist between calls. The image must
+        have the code interpreter, as `code-interpreter` has. `timeout` is that of `run_code`. What the code raises is part of the text; figures are not.
+        """
+
+        def python(code: str) -> str:
+            """Runs Python code in an isolated Linux sandbox and returns what it prints and the value of its last expression.
+            Variables, imports and files persist between calls.
+
+            Args:
+                code: The Python code.
+            """
+            try:
+                return code_text(self.run_code(code, timeout=timeout))
+            except ExecutionTimeout as error:
+                return str(error)
+
+        python.__doc__ = inspect.getdoc(python)
+        return python
 
     def pause(self, *, hibernate: bool = False) -> models.PauseResult:
         """
@@ -522,7 +546,8 @@ class Sandbox(OtherNames):
         idempotency_key: Optional[str] = None,
     ) -> models.Snapshot:
         """
-        Takes a snapshot of the disk. Its id can be the `image` of a create, also after this sandbox is terminated.
+        Takes a snapshot of the disk. Its id can be the `image` of a create, also after this sandbox is terminated. The snapshot has
+        no configuration: give the create `env`, `workdir`, `metadata` and `egress` again. Without `egress` its network is open.
 
         - `name`: several snapshots can have the same. `metadata`: tags, by which lists can be filtered.
         - `memory`: stores the processes and their memory, too; `info` returns which backends can.
