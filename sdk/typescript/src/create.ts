@@ -79,7 +79,7 @@ export interface CreateOptions extends SandboxLimits, CallOptions {
   cold?: boolean;
   /** A request with the same key within 24 hours, from any process, returns the same sandbox. */
   idempotencyKey?: string;
-  /** With `false` the call fails at once if a limit is reached, the service has no capacity or the image is still being pulled. */
+  /** With `false` the call fails at the first refusal, which takes up to 25 s while an image is being pulled. */
   wait?: boolean;
   /** Records the events of the sandbox in this run, including its creation. */
   run?: Run;

@@ -274,7 +274,10 @@ export class Sandbox extends Described implements AsyncDisposable {
     return this.#view;
   }
 
-  /** Takes a snapshot of the disk, and on request of the processes. Its id can be the image of a create. */
+  /**
+   * Takes a snapshot of the disk, and on request of the processes. Its id can be the image of a create. The snapshot has no
+   * configuration: give the create `env`, `workdir`, `metadata` and `egress` again. Without `egress` its network is open.
+   */
   async snapshot(options: SnapshotOptions = {}): Promise<Snapshot> {
     return takeSnapshot(contextOf(this), options);
   }

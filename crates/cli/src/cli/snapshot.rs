@@ -8,6 +8,8 @@ use super::pair;
 #[derive(Debug, Subcommand)]
 pub enum SnapshotCommand {
     /// Take a snapshot of a sandbox and print its id
+    ///
+    /// The snapshot has the files, and not the configuration: a sandbox from it has an open network unless `sbx create` restricts it.
     Create {
         /// Id or name of the sandbox
         #[arg(value_name = "SANDBOX")]

@@ -317,7 +317,8 @@ impl Create {
         self
     }
 
-    /// Returns the error at once, without retries, if the service has no capacity or the image is still being pulled. Use this
+    /// Returns the first error, without retries, if the service has no capacity or the image is still being pulled, for which the service
+    /// itself waits up to 25 s. Use this
     /// to implement your own waiting, for example by polling [`Client::image`].
     ///
     /// ```

@@ -24,7 +24,9 @@ pub fn endpoint() -> Endpoint {
             "Copies the disk of a running or paused sandbox. The copy is the disk as it was at one moment \
              shortly before the response; the processes of a running sandbox are frozen for the last part of \
              the copy. With `memory`, the snapshot also has the processes and their memory at that moment, and \
-             sandboxes from it continue them. The id of the snapshot can be the `image` of a create.",
+             sandboxes from it continue them. The id of the snapshot can be the `image` of a create. The \
+             snapshot has no configuration: a create without `network` has an open network, whatever the policy \
+             of the first sandbox is.",
         )
         .parameters([Parameter::SANDBOX_ID, Parameter::IDEMPOTENCY_KEY])
         .json_body::<SnapshotBody>(
