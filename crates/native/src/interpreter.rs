@@ -66,6 +66,8 @@ pub enum Event {
     },
     Result(Map<String, Value>),
     Error(CodeException),
+    /// The program omits what the code prints from now on, because it is too much.
+    OutputOmitted,
     EndOfExecution,
     /// Keepalives, and what a newer program sends.
     #[serde(other)]

@@ -89,7 +89,8 @@ class Output:
             text = cut(text, self.text_left) + f"\n[output omitted: it exceeds {TEXT_BYTES} bytes]\n"
         self.text_left -= size
         pieces = [text[begin : begin + PIECE_CHARS] for begin in range(0, len(text), PIECE_CHARS)]
-        return [{"type": kind, "text": piece, "timestamp": time.time_ns()} for piece in pieces]
+        events = [{"type": kind, "text": piece, "timestamp": time.time_ns()} for piece in pieces]
+        return events + [{"type": "output_omitted"}] if self.omits_text else events
 
     def result(self, data, is_main):
         result = {"type": "result", "is_main_result": is_main}

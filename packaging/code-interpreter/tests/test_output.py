@@ -28,9 +28,12 @@ class OutputTest(unittest.TestCase):
         self.assertTrue(all(len(output.encode(event)) < 4 << 20 for event in events))
 
     def test_text_beyond_the_limit_is_omitted_once_with_a_mark(self):
-        shown = ""
+        shown, omitted = "", []
         for _ in range(50):
-            shown += texts(self.stream("é" * (1 << 19)))
+            events = self.stream("é" * (1 << 19))
+            shown += texts(events)
+            omitted += [event for event in events if event["type"] == "output_omitted"]
+        self.assertEqual(len(omitted), 1)
         self.assertEqual(shown.count("[output omitted"), 1)
         self.assertLess(len(shown.encode()), output.TEXT_BYTES + 200)
         self.assertEqual(self.stream("x", "stderr"), [])

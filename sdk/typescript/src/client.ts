@@ -29,6 +29,7 @@ export class Sandboxes extends Described {
 
   /**
    * Creates a sandbox and returns it when it runs. `image` is the name of an image or template, or the id of a snapshot or template.
+   * From a snapshot the sandbox has the files, and not the `env`, `workdir`, `metadata` or `egress` of the other sandbox.
    * Aborting the call throws at once and terminates the sandbox in the background, unless the caller gave an `idempotencyKey`.
    *
    * If the service refuses the create because of a rate limit or for lack of capacity, the call waits as long as the service asks it

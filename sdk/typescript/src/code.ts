@@ -210,7 +210,7 @@ class Collected {
         this.#options.onException?.(this.#exception);
         return undefined;
       case "done": {
-        const done = document(data) as Pick<CodeExecution, "executionCount" | "contextId" | "durationMs">;
+        const done = document(data) as Pick<CodeExecution, "executionCount" | "contextId" | "durationMs" | "outputTruncated">;
         return { stdout: this.#stdout, stderr: this.#stderr, results: this.#results, exception: this.#exception, ...done };
       }
       case "error":

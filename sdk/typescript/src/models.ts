@@ -108,6 +108,8 @@ export interface CodeExecution {
   readonly exception: null | CodeException;
   /** The number of the execution in its context. `null` if the code did not start. */
   readonly executionCount: number | null;
+  /** `true` if part of `stdout` or `stderr` was omitted. Absent otherwise. */
+  readonly outputTruncated?: boolean;
   /** What the code displayed, in order. */
   readonly results: readonly CodeResult[];
   /** Standard error. */

@@ -126,7 +126,8 @@ export class Sandbox extends Described implements AsyncDisposable {
    * If the service refuses the create because of a rate limit or for lack of capacity, the call waits as long as the service asks it
    * to, up to ten minutes in all, and logs once which limit it is. Creates that wait are sent in the order in which they were made.
    *
-   * @param image the name of an image such as `ubuntu:24.04` or of a template, or the id of a snapshot or template
+   * @param image the name of an image such as `ubuntu:24.04` or of a template, or the id of a snapshot or template. From a snapshot the
+   * sandbox has the files, and not the `env`, `workdir`, `metadata` or `egress` of the other sandbox
    * @param options its resources, environment, timeouts, network policy and so on; misspelled names are refused
    * @returns the running sandbox, which is terminated when its `timeout` ends, by default after five minutes
    * @throws an {@link InvalidConfig} if the image or a value is not allowed, a {@link QuotaExceeded} if the account has too

@@ -144,6 +144,10 @@ pub struct CodeExecution {
     /// Elapsed time in ms, paused time included.
     #[cfg_attr(feature = "openapi", schema(example = 12))]
     pub duration_ms: u64,
+    /// `true` if part of `stdout` or `stderr` was omitted. Absent otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub output_truncated: bool,
 }
 
 /// The data of `done`, the last event of a stream.
@@ -159,6 +163,10 @@ pub struct CodeDone {
     /// Elapsed time in ms, paused time included.
     #[cfg_attr(feature = "openapi", schema(example = 12))]
     pub duration_ms: u64,
+    /// `true` if part of `stdout` or `stderr` was omitted. Absent otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
+    pub output_truncated: bool,
 }
 
 /// The data of the events `stdout` and `stderr` of a stream of code.

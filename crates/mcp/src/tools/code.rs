@@ -439,8 +439,12 @@ mod tests {
         assert_eq!(collected.whole.len(), LONGEST_FILE);
         let raised = CodeException { name: "E".to_owned(), ..CodeException::default() };
         collected.add(CodeOutput::Exception(raised));
-        let done =
-            sandboxd_client::CodeDone { execution_count: None, context_id: "c".to_owned(), duration_ms: 3 };
+        let done = sandboxd_client::CodeDone {
+            execution_count: None,
+            context_id: "c".to_owned(),
+            duration_ms: 3,
+            output_truncated: false,
+        };
         collected.add(CodeOutput::Done(done));
         assert_eq!((collected.context_id.as_deref(), collected.duration_ms), (Some("c"), Some(3)));
         assert!(collected.exception.is_some());

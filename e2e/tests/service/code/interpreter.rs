@@ -158,6 +158,8 @@ async fn output_is_bounded() {
     let stdout = text(&execution["stdout"]);
     assert!(stdout.len() < 9 << 20, "{} bytes", stdout.len());
     assert!(stdout.contains("[output omitted"), "no mark");
+    assert_eq!(execution["outputTruncated"], true);
+    assert!(python(&client, &id, "print(1)").await["outputTruncated"].is_null());
     let huge = python(&client, &id, "from IPython.display import HTML\nHTML('x' * (50 << 20))").await;
     assert!(text(&huge["results"][0]["text"]).starts_with("[result omitted"), "{:.200}", huge.to_string());
     assert_eq!(value(&client, &id, json!({ "code": "1 + 1" })).await, "2");

@@ -345,6 +345,8 @@ class CodeExecution(Description):
     results: List[CodeResult]
     stderr: str
     stdout: str
+    output_truncated: Optional[bool] = None
+    """True if part of `stdout` or `stderr` was omitted. None otherwise."""
 
     @classmethod
     def from_json(cls, value: object) -> CodeExecution:
@@ -358,6 +360,7 @@ class CodeExecution(Description):
             results=fields.required("results", _fields.array_of(CodeResult.from_json)),
             stderr=fields.required("stderr", _fields.text),
             stdout=fields.required("stdout", _fields.text),
+            output_truncated=fields.optional("outputTruncated", _fields.boolean),
         )
 
     @property

@@ -59,6 +59,13 @@ async def test_callbacks_get_the_output_as_it_appears() -> None:
         assert seen == ["a", "b", CodeResult.from_json(RESULT), "c", raised]
         assert (execution.stdout, execution.stderr, execution.exception) == ("ac", "b", raised)
         assert len(execution.results) == 1 and execution.context_id == "c1"
+        assert execution.output_truncated is None and execution.text == "2"
+
+
+async def test_the_outcome_says_that_output_was_omitted() -> None:
+    with Service([stream(("done", {**END, "outputTruncated": True}))]) as service:
+        execution = await sandbox_of(service).run_code("x", on_stdout=print)
+        assert execution.output_truncated is True
 
 
 async def test_an_error_of_a_callback_is_the_callers() -> None:

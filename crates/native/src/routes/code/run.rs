@@ -109,7 +109,8 @@ async fn run(call: Call<Caller, JsonBody<CodeBody>>) -> Result<Response, ApiErro
         return Err(error.with_detail("sandboxId", sandbox.id.as_str()));
     }
     let context_id = context_of(&reply, &code)?;
-    let running = Running { run, reply, memory, context_id, execution_count: None, raised: false };
+    let running =
+        Running { run, reply, memory, context_id, execution_count: None, raised: false, truncated: false };
     if wants_stream {
         return Ok(stream::response(running, call.request_id, service.stopping.clone()));
     }

@@ -17,6 +17,8 @@ pub struct Running {
     pub context_id: String,
     pub execution_count: Option<u64>,
     pub raised: bool,
+    /// Whether output was omitted.
+    pub truncated: bool,
 }
 
 /// The next thing that the code did.
@@ -66,6 +68,7 @@ impl Running {
             Event::Stderr { text } => self.run.count(0, text.len()),
             Event::NumberOfExecutions { execution_count } => self.execution_count = *execution_count,
             Event::Error(_) => self.raised = true,
+            Event::OutputOmitted => self.truncated = true,
             // As of a command: 1 if the code raised an exception.
             Event::EndOfExecution => return CodeStep::End(self.run.completed(i32::from(self.raised))),
             Event::Result(_) | Event::Other => {}
@@ -100,9 +103,11 @@ impl Running {
             // What is kept, and its copy as JSON.
             self.memory.cover(kept * 2).await.inspect_err(|error| self.run.failed(&error.message))?;
         };
+        let (stdout, stderr) = (stdout.finish(), stderr.finish());
         Ok(CodeExecution {
-            stdout: stdout.finish().into_text(),
-            stderr: stderr.finish().into_text(),
+            output_truncated: self.truncated || stdout.truncated || stderr.truncated,
+            stdout: stdout.into_text(),
+            stderr: stderr.into_text(),
             results,
             exception,
             execution_count: self.execution_count,

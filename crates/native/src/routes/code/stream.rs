@@ -84,7 +84,8 @@ fn write(chunk: &mut Chunk, running: &Running, step: CodeStep) -> Result<bool, A
         CodeStep::Event(_) => {}
         CodeStep::End(duration_ms) => {
             let context_id = running.context_id.clone();
-            let done = CodeDone { execution_count: running.execution_count, context_id, duration_ms };
+            let (execution_count, output_truncated) = (running.execution_count, running.truncated);
+            let done = CodeDone { execution_count, context_id, duration_ms, output_truncated };
             chunk.json(None, CodeEvent::Done, &done);
             return Ok(true);
         }
