@@ -14,7 +14,7 @@ from typing import Any, List
 
 import pytest
 
-from sandboxd import AsyncSandbox, Sandbox
+from sandboxd import AsyncSandbox, Sandbox, Sandboxd
 
 pytestmark = pytest.mark.skipif(not os.environ.get("SANDBOXD_URL"), reason="set SANDBOXD_URL to run")
 IMAGE = os.environ.get("SANDBOXD_TEST_IMAGE", "ubuntu:24.04")
@@ -27,23 +27,20 @@ OUTPUT = "42\nstderr:\ncareful\nexit code 3"
 def examples(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(EXAMPLES)
     yield importlib.import_module
-    for name in ("openai_agents", "langchain_agent", "claude_agent"):
+    for name in ("openai_agents", "openai_code", "langchain_agent", "claude_agent"):
         sys.modules.pop(name, None)
 
 
-def test_openai_agents(examples: Any) -> None:
-    agents = pytest.importorskip("agents")
+def openai_model(agents: Any, tool: str, arguments: str, seen: List[Any]) -> Any:
+    """A model that calls the tool once and then answers. `seen` gets what it is asked, and the tools."""
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-
-    seen: List[Any] = []
 
     class ScriptedModel(agents.Model):  # type: ignore[misc,name-defined,unused-ignore]
         async def get_response(self, system_instructions: Any, input: Any, *rest: Any, **more: Any) -> Any:
             seen.append((input, more.get("tools") or rest[1]))
             if len(seen) == 1:
-                call = '{"command": "' + COMMAND + '"}'
                 output: Any = ResponseFunctionToolCall(
-                    type="function_call", name="shell", arguments=call, call_id="call_1", id="fc_1"
+                    type="function_call", name=tool, arguments=arguments, call_id="call_1", id="fc_1"
                 )
             else:
                 text = ResponseOutputText(type="output_text", text="It is 42.", annotations=[])
@@ -56,12 +53,37 @@ def test_openai_agents(examples: Any) -> None:
             raise NotImplementedError
 
     agents.set_tracing_disabled(True)
-    answer = asyncio.run(examples("openai_agents").main("What is 6 times 7?", ScriptedModel()))
+    return ScriptedModel()
+
+
+def openai_outputs(seen: List[Any]) -> List[str]:
+    return [item["output"] for item in seen[1][0] if item.get("type") == "function_call_output"]
+
+
+def test_openai_agents(examples: Any) -> None:
+    agents = pytest.importorskip("agents")
+    seen: List[Any] = []
+    model = openai_model(agents, "shell", '{"command": "' + COMMAND + '"}', seen)
+    answer = asyncio.run(examples("openai_agents").main("What is 6 times 7?", model))
     assert answer == "It is 42."
     (shell,) = seen[0][1]
     assert shell.name == "shell" and "isolated Linux sandbox" in shell.description
     assert shell.params_json_schema["properties"]["command"]["description"] == "The bash command line."
-    assert [item["output"] for item in seen[1][0] if item.get("type") == "function_call_output"] == [OUTPUT]
+    assert openai_outputs(seen) == [OUTPUT]
+
+
+def test_openai_agents_run_code(examples: Any) -> None:
+    agents = pytest.importorskip("agents")
+    with Sandboxd() as client:
+        image = client.images.get("code-interpreter")
+    if image is None or image.status != "ready":
+        pytest.skip("the service has no image code-interpreter")
+    seen: List[Any] = []
+    model = openai_model(agents, "python", '{"code": "x = 6; x * 7"}', seen)
+    assert asyncio.run(examples("openai_code").main("What is 6 times 7?", model)) == "It is 42."
+    (python,) = seen[0][1]
+    assert python.name == "python" and "Variables, imports and files persist" in python.description
+    assert openai_outputs(seen) == ["42"]
 
 
 def test_langchain(examples: Any) -> None:
