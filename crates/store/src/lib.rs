@@ -32,7 +32,9 @@ pub use error::{StoreCause, StoreError};
 pub use events::{EventFilter, EventListing, EventOrder, EventPage, Topic};
 pub use idempotency_record::{IdempotencyRecord, MAX_RESPONSE, StoredBytes};
 pub use keys::KeyRecord;
-pub use record::{Event, ExposedPort, Filter, Listing, MAX_PAGE, PageRange, SandboxRecord, SandboxSummary};
+pub use record::{
+    EndedSandbox, Event, ExposedPort, Filter, Listing, MAX_PAGE, PageRange, SandboxRecord, SandboxSummary,
+};
 pub use snapshots::{SnapshotRecord, SnapshotVisibility};
 pub use sqlite::SqliteStore;
 pub use templates::TemplateRecord;

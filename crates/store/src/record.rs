@@ -82,8 +82,17 @@ pub struct SandboxSummary {
     pub started_at: Option<TimeMs>,
     pub paused_at: Option<TimeMs>,
     pub terminated_at: Option<TimeMs>,
-    /// The name that the owner chose. Only of terminated sandboxes: the records of the others are in the memory of the engine.
-    pub name: Option<String>,
+    /// Only of terminated sandboxes: the records of the others are in the memory of the engine.
+    pub ended: Option<EndedSandbox>,
+}
+
+/// What a list has of the record of a terminated sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedSandbox {
+    /// With the name that its owner chose, as [`api::NAME_KEY`].
+    pub metadata: BTreeMap<String, String>,
+    /// Why it was terminated.
+    pub reason: String,
 }
 
 /// Selects sandboxes of one account that match every given field.

@@ -41,6 +41,9 @@ async fn a_directory_becomes_an_image() {
         assert!(log.lines().any(|found| found == line), "{line}: {log}");
     }
     assert!(!log.contains("debug.log") && !log.contains("secret"), "{log}");
+    // The sandboxes of its steps have ended, and no list shows them.
+    assert_eq!(user.stdout(&["ls", "--all", "-q"]), "");
+    assert_eq!(user.stdout(&["ls", "--state", "terminated", "-q"]), "");
     assert_eq!(user.stdout(&["run", "web", "--", "cat /app/who"]), "made by me\n");
     let again = user.run(&["build", "-t", "web", "--build-arg", "WHO=me", path]);
     assert!(text(&again.stderr).contains("[2/2] RUN echo made by $WHO > /app/who; ls /app (cached)"));

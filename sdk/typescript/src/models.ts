@@ -975,7 +975,8 @@ export type SandboxId = string;
 
 /**
  * A list item. It has the time of its state: `startedAt` if running, `pausedAt` if paused, `terminatedAt` if
- * terminated. With `details=true` it has more fields, unless it is terminated.
+ * terminated. With `details=true` it has more fields; a terminated one has `name`, `metadata` and `reason` of
+ * them.
  */
 export interface SandboxItem {
   /** A time in UTC with milliseconds, in ISO 8601 format. */
@@ -999,6 +1000,8 @@ export interface SandboxItem {
   readonly name?: string;
   /** Present if the sandbox is paused. */
   readonly pausedAt?: Timestamp;
+  /** Why it was terminated. Only with `details=true`. */
+  readonly reason?: string;
   /** Resources of a sandbox. */
   readonly resources: Resources;
   /** Present if the sandbox is running. */

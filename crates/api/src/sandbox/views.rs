@@ -145,7 +145,7 @@ pub struct NetworkUsage {
 }
 
 /// A list item. It has the time of its state: `startedAt` if running, `pausedAt` if paused, `terminatedAt` if terminated. With
-/// `details=true` it has more fields, unless it is terminated.
+/// `details=true` it has more fields; a terminated one has `name`, `metadata` and `reason` of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -189,6 +189,10 @@ pub struct SandboxItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub expires_at: Option<Timestamp>,
+    /// Why it was terminated. Only with `details=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(example = "timeout", nullable = false))]
+    pub reason: Option<String>,
 }
 
 impl SandboxItem {
@@ -215,6 +219,7 @@ impl SandboxItem {
             metadata: None,
             hibernated_at: None,
             expires_at: None,
+            reason: None,
         }
     }
 
@@ -229,6 +234,13 @@ impl SandboxItem {
             expires_at: sandbox.expires_at,
             ..self
         }
+    }
+
+    /// Adds what only terminated items of `details=true` have.
+    #[must_use]
+    pub fn with_end(self, mut metadata: BTreeMap<String, String>, reason: String) -> Self {
+        let name = metadata.remove(NAME_KEY);
+        Self { name, metadata: Some(metadata), reason: Some(reason), ..self }
     }
 }
 

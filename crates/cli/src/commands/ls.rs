@@ -168,13 +168,14 @@ fn ended_text(command: &ExecutionView) -> Option<String> {
     }
 }
 
-/// The state and how long it has lasted. A sandbox whose processes are on the disk is hibernated.
+/// The state, why it was terminated, and how long that has lasted. A sandbox whose processes are on the disk is hibernated.
 fn state_text(item: &SandboxItem, now_ms: u64) -> String {
     let since = item.terminated_at.or(item.paused_at).or(item.started_at).unwrap_or(item.created_at);
     let lasted = age(now_ms.saturating_sub(since.0));
-    match item.hibernated_at {
-        Some(_) => format!("hibernated {lasted}"),
-        None => format!("{} {lasted}", item.state),
+    match (item.hibernated_at, &item.reason) {
+        (Some(_), _) => format!("hibernated {lasted}"),
+        (None, Some(reason)) => format!("{} ({reason}) {lasted}", item.state),
+        (None, None) => format!("{} {lasted}", item.state),
     }
 }
 
@@ -216,6 +217,13 @@ mod tests {
              sb_bbbbbbbb  -     a:1           container  running 2m     2m   in 5m    4    2500m   10g\n\
              sb_cccccccc  -     a:1           -          terminated 1s  2m   -        2    2g      5g\n"
         );
+    }
+
+    #[test]
+    fn a_terminated_sandbox_is_listed_with_the_reason_of_its_end() {
+        let mut ended = items().remove(2);
+        ended.reason = Some("timeout".to_owned());
+        assert_eq!(row(&ended, None, 120_000)[4].0, "terminated (timeout) 1s");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use admission::error::ApiError;
 use api::{ErrorCode, Pagination, SandboxItem, SandboxList};
 use axum::http::StatusCode;
 use service::Service;
-use store::{Filter, PageRange, SandboxSummary};
+use store::{EndedSandbox, Filter, PageRange, SandboxSummary};
 
 use super::view;
 use crate::endpoint::{Call, Endpoint};
@@ -35,7 +35,8 @@ pub fn endpoint() -> Endpoint {
             ),
             Parameter::flag(
                 "details",
-                "`true` for items that also have `name`, `isolation`, `metadata`, `hibernatedAt` and `expiresAt`.",
+                "`true` for items that also have `name`, `metadata`, `isolation`, `hibernatedAt` and `expiresAt`; \
+                 terminated ones have `name`, `metadata` and `reason`.",
             ),
         ])
         .returns::<SandboxList>(StatusCode::OK, "A page.")
@@ -63,7 +64,8 @@ async fn list(call: Call) -> Result<Json<SandboxList>, ApiError> {
     Json::ok(&SandboxList { data, pagination })
 }
 
-/// The items with the details of sandboxes that are not terminated, whose records are in memory, and the names of all.
+/// The items with the details of sandboxes that are not terminated, whose records are in memory, and with what summaries have of the end
+/// of the others.
 async fn detailed_items(
     service: &Service,
     account: &str,
@@ -71,15 +73,16 @@ async fn detailed_items(
 ) -> Vec<SandboxItem> {
     let mut detailed = Vec::with_capacity(summaries.len());
     for mut summary in summaries {
-        let name = summary.name.take();
+        let ended = summary.ended.take();
         let item = view::item(summary);
         // A sandbox may have terminated since the page was read.
         let status = service.engine.sandbox(account, &item.id).status().await.ok();
         let sandbox =
             status.filter(|_| item.terminated_at.is_none()).map(|status| view::sandbox(&status.record));
-        detailed.push(match sandbox {
-            Some(sandbox) => item.with_details(sandbox),
-            None => SandboxItem { name, ..item },
+        detailed.push(match (sandbox, ended) {
+            (Some(sandbox), _) => item.with_details(sandbox),
+            (None, Some(EndedSandbox { metadata, reason })) => item.with_end(metadata, reason),
+            (None, None) => item,
         });
     }
     detailed

@@ -51,7 +51,7 @@ pub(super) async fn each_state_and_option_reads_back(store: Fresh) {
     assert_eq!((summary.state, summary.image), (paused.state(), paused.config.image));
     assert_eq!((summary.created_at, summary.started_at), (paused.created_at, paused.lifecycle.started_at()));
     assert_eq!((summary.paused_at, summary.terminated_at), (Some(at), None));
-    assert_eq!((summary.resources, summary.name), (paused.config.resources, None));
+    assert_eq!((summary.resources, summary.ended), (paused.config.resources, None));
 }
 
 fn stored(at: TimeMs) -> PausedProcesses {

@@ -7,7 +7,7 @@ use api::SandboxState;
 use rules::{Lifecycle, PausedProcesses, TimeMs};
 
 use super::{PAGE, all_of, id, listed, pairs, record, terminated};
-use crate::{Batch, Filter, PageRange, SandboxRecord, Store};
+use crate::{Batch, EndedSandbox, Filter, PageRange, SandboxRecord, Store};
 
 type Fresh = Arc<dyn Store>;
 
@@ -24,15 +24,20 @@ pub(super) async fn lists_are_newest_first(store: Fresh) {
     for live in [&named, &nameless] {
         store.put(live.clone()).await.unwrap();
     }
-    let names = async || {
+    let ended = async || {
         let items = store.list(&all_of("acme"), PAGE).await.unwrap().items;
-        [items[0].name.clone(), items[1].name.clone()]
+        [items[0].ended.clone(), items[1].ended.clone()]
     };
-    assert_eq!(names().await, [None, None], "only terminated sandboxes are listed with their names");
+    assert_eq!(ended().await, [None, None], "only terminated sandboxes are listed with their metadata");
     for live in [&named, &nameless] {
         store.put(terminated(live, TimeMs(60))).await.unwrap();
     }
-    assert_eq!(names().await, [None, Some("web".to_owned())]);
+    let expected = [&nameless, &named].map(|live| {
+        let record = terminated(live, TimeMs(60));
+        let reason = record.lifecycle.end().unwrap().1.to_owned();
+        Some(EndedSandbox { metadata: record.config.metadata, reason })
+    });
+    assert_eq!(ended().await, expected);
 }
 
 pub(super) async fn pages_are_parts_of_the_list(store: Fresh) {

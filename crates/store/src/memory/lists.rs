@@ -1,6 +1,6 @@
 //! Lists of the in-memory store: filters and summaries.
 
-use crate::{Filter, SandboxRecord, SandboxSummary};
+use crate::{EndedSandbox, Filter, SandboxRecord, SandboxSummary};
 
 pub(super) fn matches(filter: &Filter, record: &SandboxRecord) -> bool {
     record.account == filter.account
@@ -10,7 +10,11 @@ pub(super) fn matches(filter: &Filter, record: &SandboxRecord) -> bool {
 }
 
 pub(super) fn summary(record: &SandboxRecord) -> SandboxSummary {
-    let terminated_at = record.lifecycle.end().map(|(at, _)| at);
+    let end = record.lifecycle.end();
+    let ended = |(_, reason): (_, &str)| EndedSandbox {
+        metadata: record.config.metadata.clone(),
+        reason: reason.to_owned(),
+    };
     SandboxSummary {
         id: record.id.clone(),
         state: record.state(),
@@ -19,7 +23,7 @@ pub(super) fn summary(record: &SandboxRecord) -> SandboxSummary {
         created_at: record.created_at,
         started_at: record.lifecycle.started_at(),
         paused_at: record.lifecycle.paused_at(),
-        terminated_at,
-        name: terminated_at.and_then(|_| record.config.name().map(str::to_owned)),
+        terminated_at: end.map(|(at, _)| at),
+        ended: end.map(ended),
     }
 }

@@ -1,12 +1,14 @@
 //! Converts records to rows and back. A row that this program cannot have written is reported as damage.
 
+use std::collections::BTreeMap;
+
 use api::{PortVisibility, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Lifecycle, TimeMs};
 use rusqlite::Row;
 use serde_json::{Value, json};
 
 use super::error::{SqliteError, SqliteResult};
-use crate::{Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
+use crate::{EndedSandbox, Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
 
 /// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
 pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
@@ -16,9 +18,10 @@ pub(super) const PLACEHOLDERS: &str =
 /// Columns that only earlier versions use, and that have no default: a new row has values without a meaning.
 pub(super) const UNUSED_COLUMNS: &str = "ran_ms, phase";
 pub(super) const UNUSED_VALUES: &str = "0, 'not_started'";
-/// The name is a tag of the owner (`api::NAME_KEY`). Those of other sandboxes are in memory, and to read one parses a configuration.
+/// Metadata and reason only of terminated sandboxes: those of others are in memory, and to read them parses a configuration.
 pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at, \
-    CASE WHEN terminated_at IS NOT NULL THEN json_extract(config, '$.metadata.\"sandboxd.name\"') END";
+    CASE WHEN terminated_at IS NOT NULL THEN json_extract(config, '$.metadata') END, \
+    CASE WHEN terminated_at IS NOT NULL THEN json_extract(lifecycle, '$.reason') END";
 
 /// The columns of an event before it has a number. The kind is text, because a newer daemon may have appended kinds to
 /// the journal that this one does not know.
@@ -74,8 +77,16 @@ pub(super) fn summary(row: &Row<'_>) -> SqliteResult<SandboxSummary> {
         started_at: nullable_time(row, 9)?,
         paused_at: nullable_time(row, 10)?,
         terminated_at: nullable_time(row, 11)?,
-        name: row.get(12)?,
+        ended: ended(row)?,
     })
+}
+
+fn ended(row: &Row<'_>) -> SqliteResult<Option<EndedSandbox>> {
+    let (metadata, reason): (Option<String>, Option<String>) = (row.get(12)?, row.get(13)?);
+    let Some(reason) = reason else { return Ok(None) };
+    let metadata = metadata.map_or_else(|| Ok(BTreeMap::new()), |text| serde_json::from_str(&text));
+    let metadata = metadata.map_err(|error| SqliteError::content("metadata of a sandbox", error))?;
+    Ok(Some(EndedSandbox { metadata, reason }))
 }
 
 /// From `sequence, sandbox, account, at, kind, data, run`.

@@ -1416,7 +1416,7 @@ class Sandbox(Description):
 class SandboxItem(Description):
     """
     A list item. It has the time of its state: `startedAt` if running, `pausedAt` if paused, `terminatedAt` if
-    terminated. With `details=true` it has more fields, unless it is terminated.
+    terminated. With `details=true` it has more fields; a terminated one has `name`, `metadata` and `reason` of them.
     """
 
     created_at: Timestamp
@@ -1440,6 +1440,8 @@ class SandboxItem(Description):
     """
     paused_at: Optional[Timestamp] = None
     """Present if the sandbox is paused."""
+    reason: Optional[str] = None
+    """Why it was terminated. Only with `details=true`."""
     started_at: Optional[Timestamp] = None
     """Present if the sandbox is running."""
     terminated_at: Optional[Timestamp] = None
@@ -1461,6 +1463,7 @@ class SandboxItem(Description):
             metadata=fields.optional("metadata", _fields.map_of(_fields.text)),
             name=fields.optional("name", _fields.text),
             paused_at=fields.optional("pausedAt", _fields.text),
+            reason=fields.optional("reason", _fields.text),
             started_at=fields.optional("startedAt", _fields.text),
             terminated_at=fields.optional("terminatedAt", _fields.text),
         )

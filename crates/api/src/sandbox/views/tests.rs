@@ -159,6 +159,18 @@ fn details_of_an_item_are_those_of_the_sandbox() {
 }
 
 #[test]
+fn a_terminated_item_has_its_name_its_tags_and_the_reason() {
+    let item =
+        SandboxItem::new(id(), SandboxState::Terminated, "node:22".into(), config().resources, times());
+    let metadata = [(NAME_KEY, "web"), ("job", "7")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let json = serde_json::to_value(item.with_end(metadata.into(), "timeout".to_owned())).unwrap();
+    assert_eq!(
+        (&json["name"], &json["metadata"], &json["reason"]),
+        (&json!("web"), &json!({"job": "7"}), &json!("timeout"))
+    );
+}
+
+#[test]
 fn pagination_has_more() {
     for (total, limit, offset, has_more) in [
         (0, 20, 0, false),

@@ -140,7 +140,9 @@ async fn lists_show_names_and_filter_by_them() {
     assert_eq!(fixture.call("DELETE", WEB).await.status, StatusCode::OK);
     let ended = list("state=terminated&details=true").await;
     assert_eq!((&ended[0]["id"], &ended[0]["name"]), (&json!(id), &json!("web")));
-    assert!(list("state=terminated").await[0].get("name").is_none());
+    assert_eq!((&ended[0]["metadata"], &ended[0]["reason"]), (&json!({}), &json!("deleted")));
+    let plain = list("state=terminated").await;
+    assert!(["name", "metadata", "reason"].iter().all(|field| plain[0].get(field).is_none()), "{plain}");
 }
 
 #[tokio::test]
