@@ -220,6 +220,11 @@ export class Execution extends Described {
     return this.#viewed({ method: "DELETE", path: this.path("", { autoResume }), safety: "repeatable", signal });
   }
 
+  /** The same as {@link cancel}. */
+  kill(options: ResumingOptions = {}): Promise<ExecutionView> {
+    return this.cancel(options);
+  }
+
   /** Attaches to a terminal. The output begins at the offset `after`, by default with the stored output. */
   attach(options: AttachOptions = {}): Promise<Terminal> {
     return attach(this, options);

@@ -89,7 +89,7 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   removeContext: [({ sandbox }) => sandbox.contexts.remove("c-1")],
   restartContext: [({ sandbox }) => sandbox.contexts.restart("c-1")],
   listExecutions: [({ sandbox }) => sandbox.executions.list().page(1)],
-  cancelExecution: [({ execution }) => execution.cancel({ autoResume: false })],
+  cancelExecution: [({ execution }) => execution.cancel({ autoResume: false }), ({ execution }) => execution.kill({ autoResume: false })],
   getExecution: [({ execution }) => execution.refresh()],
   attachTerminal: [({ execution }) => execution.attach({ after: 1, autoResume: false })],
   getOutput: [

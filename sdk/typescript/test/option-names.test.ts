@@ -21,6 +21,7 @@ const CALLS: Record<string, (target: Target, o: never) => unknown> = {
   "Execution.attach": ({ execution }, o) => execution.attach(o),
   "Execution.cancel": ({ execution }, o) => execution.cancel(o),
   "Execution.follow": ({ execution }, o) => execution.follow(o),
+  "Execution.kill": ({ execution }, o) => execution.kill(o),
   "Execution.output": ({ execution }, o) => execution.output(o),
   "Execution.refresh": ({ execution }, o) => execution.refresh(o),
   "Execution.signal": ({ execution }, o) => execution.signal("SIGINT", o),
