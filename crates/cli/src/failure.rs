@@ -15,8 +15,6 @@ use crate::user_units::in_user_units;
 
 /// Exit code of failures of sbx itself, as with `docker run`.
 pub const SBX_FAILURE: u8 = 125;
-const STARTING: &str = "the service of this machine has written no key to its data directory yet: if it uses another directory, set SANDBOXD_DATA_DIR to \
-     that; if it has just been started, it may still be preparing its images, and its log says when it is ready";
 const MAKE_DIRECTORY: &str = "'sbx exec SANDBOX mkdir -p DIR' creates the directory";
 
 /// A failed write because the directory of `path` does not exist in the sandbox.
@@ -58,6 +56,8 @@ impl PrintedError<'_> {
         note(&format!("{name} {}", printable(&chain_text(self.0))));
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let hint = match self.0.downcast_ref::<Error>() {
+            // The message says what to do: wait.
+            Some(error) if starting_in(error).is_some() => None,
             Some(error) => hint(error, variable("SANDBOXD_CERTIFICATE")),
             None => self.0.downcast_ref::<NoDirectory>().map(|_| MAKE_DIRECTORY.to_owned()),
         };
@@ -83,8 +83,8 @@ fn chain_text(error: &anyhow::Error) -> String {
 /// An error of the service in the words of the command line, with its code and the id of its request, and how long sbx tried.
 fn text(error: &Error) -> String {
     let (message, code) = (in_user_units(error.message()), error.code_name());
-    if is_starting(error) {
-        return format!("{STARTING}: {message} ({code})");
+    if let Some(directory) = starting_in(error) {
+        return format!("{} ({code})", starting(&directory));
     }
     // A refusal after a wait is final, and so is a lost connection if the command may have begun; nothing was given up.
     let is_given_up = error.retryable() && (error.code() != Code::NetworkError || error.had_no_effect());
@@ -96,17 +96,26 @@ fn text(error: &Error) -> String {
     }
 }
 
-/// Whether the daemon of this machine has a data directory and no key there yet: it writes its key when its images are prepared.
-fn is_starting(error: &Error) -> bool {
+/// The data directory of the daemon of this machine, if it has no key there yet: it writes its key when its images are prepared.
+fn starting_in(error: &Error) -> Option<PathBuf> {
     if error.code() != Code::Configuration
         || error.details().get("reason").is_none_or(|reason| reason != "key")
     {
-        return false;
+        return None;
     }
     let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     let set = std::env::var_os("SANDBOXD_DATA_DIR").filter(|directory| !directory.is_empty());
     let directory = set.map_or_else(|| PathBuf::from(LOCAL_DATA_DIR), PathBuf::from);
-    has_no_key_yet(cause, &directory)
+    has_no_key_yet(cause, &directory).then_some(directory)
+}
+
+/// The whole message: what else the error says is of a machine without a service.
+fn starting(directory: &Path) -> String {
+    format!(
+        "the service of this machine is still preparing, or does not run: it writes its key into {} before it serves, and its log (the \
+         terminal of 'sandboxd serve', or 'journalctl -u sandboxd') says how far it is",
+        directory.display()
+    )
 }
 
 /// One that may not be read may exist.
@@ -266,5 +275,12 @@ mod tests {
         assert!(!has_no_key_yet(Some(&of(io::ErrorKind::PermissionDenied)), dir.path()));
         assert!(!has_no_key_yet(Some(&of(io::ErrorKind::NotFound)), &dir.path().join("none")));
         assert!(!has_no_key_yet(None, dir.path()));
+    }
+
+    #[test]
+    fn a_service_that_starts_is_one_line_without_other_causes() {
+        let text = starting(Path::new("/srv/data"));
+        assert!(text.contains("still preparing") && text.contains("/srv/data"), "{text}");
+        assert!(["\n", "SANDBOXD_", "login", "os error"].iter().all(|part| !text.contains(part)), "{text}");
     }
 }
