@@ -124,10 +124,11 @@ fn act(request: &FileRequest<'_>, reply: &mut ReplyWriter) -> Result<(), FileFai
 
 /// Performs an operation on behalf of a user.
 fn act_for(request: &FileRequest<'_>, name: &str, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
-    let Some(user) = User::find(name) else {
-        let message = format!("the sandbox has no user '{}'", failure::shown(name.as_bytes()));
-        return Err(FileFailure::new(FileErrorKind::UserMissing, message));
-    };
+    let user = User::find(name).map_err(|missing| {
+        let (what, name) = missing.described();
+        let message = format!("the sandbox has no {what} '{}'", failure::shown(name.as_bytes()));
+        FileFailure::new(FileErrorKind::UserMissing, message)
+    })?;
     let absolute = paths_mut(&mut request.clone()).map(|path| path.map(|path| user.path(path)));
     if let Some(long) = absolute.iter().flatten().find(|path| path.len() > guest_proto::MAX_PATH) {
         return Err(FileFailure::of(rustix::io::Errno::NAMETOOLONG, long));

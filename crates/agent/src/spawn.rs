@@ -245,8 +245,11 @@ impl Pipes {
 fn find_user(run_as: Option<RunAs<'_>>) -> Result<Option<(User, NewPrivileges)>, StartRefusal> {
     let Some(run_as) = run_as else { return Ok(None) };
     match User::find(run_as.user) {
-        Some(user) => Ok(Some((user, run_as.new_privileges))),
-        None => Err((RefusalKind::UserMissing, format!("the sandbox has no user {}", short(run_as.user)))),
+        Ok(user) => Ok(Some((user, run_as.new_privileges))),
+        Err(missing) => {
+            let (what, name) = missing.described();
+            Err((RefusalKind::UserMissing, format!("the sandbox has no {what} {}", short(name))))
+        }
     }
 }
 

@@ -28,28 +28,48 @@ pub struct User {
     pub home: Vec<u8>,
 }
 
+/// What the sandbox does not have of a text `USER:GROUP`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingAccount<'a> {
+    User(&'a str),
+    Group(&'a str),
+}
+
+impl<'a> MissingAccount<'a> {
+    /// What is missing, in messages, and its name.
+    pub fn described(self) -> (&'static str, &'a str) {
+        match self {
+            Self::User(name) => ("user", name),
+            Self::Group(name) => ("group", name),
+        }
+    }
+}
+
 impl User {
     /// The user that a text names: `NAME`, `NAME:GROUP`, `UID` or `UID:GID`, in any combination. Root exists in images without the
     /// files too, and so does every number.
-    pub fn find(text: &str) -> Option<Self> {
+    pub fn find(text: &str) -> Result<Self, MissingAccount<'_>> {
         Self::find_in(text, &read(PASSWD), &read(GROUP))
     }
 
-    fn find_in(text: &str, passwd: &[u8], group: &[u8]) -> Option<Self> {
+    fn find_in<'a>(text: &'a str, passwd: &[u8], group: &[u8]) -> Result<Self, MissingAccount<'a>> {
         let (user, own_group) = match text.split_once(':') {
-            Some((user, group)) => (user, Some(group.as_bytes())),
+            Some((user, group)) => (user, Some(group)),
             None => (text, None),
         };
         let (name, uid, mut gid, home) = user_in(passwd, user.as_bytes())
             .or_else(|| (user.as_bytes() == ROOT).then(|| (ROOT.to_vec(), 0, 0, b"/root".to_vec())))
-            .or_else(|| number(user.as_bytes()).map(|uid| user_numbered(passwd, uid)))?;
+            .or_else(|| number(user.as_bytes()).map(|uid| user_numbered(passwd, uid)))
+            .ok_or(MissingAccount::User(user))?;
         let mut groups = groups_in(group, &name, gid);
         if let Some(own_group) = own_group {
-            gid = group_in(group, own_group).or_else(|| number(own_group))?;
+            gid = group_in(group, own_group.as_bytes())
+                .or_else(|| number(own_group.as_bytes()))
+                .ok_or(MissingAccount::Group(own_group))?;
             // As `chroot --userspec` and container runtimes do: a chosen group is the only one.
             groups = vec![gid];
         }
-        Some(Self { name, uid, gid, groups, home })
+        Ok(Self { name, uid, gid, groups, home })
     }
 
     /// A path of the user: relative ones, `~` and `~/…` begin at the home.
@@ -197,7 +217,7 @@ mod tests {
     #[test]
     fn users_are_found_by_name_or_number() {
         let found = |text: &str| {
-            let user = User::find_in(text, PASSWD, GROUP)?;
+            let user = User::find_in(text, PASSWD, GROUP).ok()?;
             Some((user.uid, user.gid, user.groups, String::from_utf8(user.home).ok()?))
         };
         let user = |uid, gid, groups: &[u32], home: &str| Some((uid, gid, groups.to_vec(), home.to_owned()));
@@ -208,10 +228,13 @@ mod tests {
         assert_eq!(found("1234:5"), user(1234, 5, &[5], "/"));
         assert_eq!(found("1234"), user(1234, 0, &[0], "/"));
         assert_eq!(found("odd"), user(7, 7, &[7], "/"));
-        assert_eq!(User::find_in("root", b"", b"").map(|user| user.uid), Some(0));
+        assert_eq!(User::find_in("root", b"", b"").map(|user| user.uid), Ok(0));
         for text in ["use", "", "bad", "late", "broken", "user:none", "-1", "4294967295", ":staff", "user:"] {
             assert_eq!(found(text), None, "{text}");
         }
+        let missing = |text| User::find_in(text, PASSWD, GROUP).unwrap_err();
+        assert_eq!(missing("node:node"), MissingAccount::User("node"));
+        assert_eq!(missing("user:node"), MissingAccount::Group("node"));
     }
 
     #[test]

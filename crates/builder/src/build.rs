@@ -108,6 +108,12 @@ impl Build<'_> {
                 found.map_err(|error| Ended::Failed(error.in_line(base.line)))
             };
             let found = self.unless_stopped(found).await?;
+            if let Some(stand_in) = &found.stand_in {
+                self.log.note(&format!(
+                    "line {}: {stand_in}; it may lack programs and users of the image that it stands for",
+                    base.line
+                ));
+            }
             found.raise(&mut template.content.config);
             bases.insert(base.name, found);
         }

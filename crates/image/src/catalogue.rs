@@ -40,7 +40,10 @@ impl Catalogue {
                     format!("{DEBIAN_BASE}+python3+python3-pip+python3-venv"),
                 ],
             ),
-            ("node:22", vec!["docker.io/library/node:22".to_owned(), format!("{DEBIAN_BASE}+node22")]),
+            (
+                "node:22",
+                vec!["docker.io/library/node:22".to_owned(), format!("{DEBIAN_BASE}+node22+user-node")],
+            ),
             ("code-interpreter", vec![format!("{DEBIAN_BASE}+{INTERPRETER_PACKAGES}")]),
             ("custom", vec![]),
             ("desktop", vec![format!("{DEBIAN_BASE}+{DESKTOP_PACKAGES}")]),

@@ -3,17 +3,20 @@
 //!
 //! Such an image has up to six layers: the common base, which images share; the additional packages; Node from the
 //! npm registry, the code interpreter and the paths of a desktop, if requested; and a small one with `/etc/sandbox-image`, which
-//! describes the image and its versions.
+//! describes the image and its versions, and with the user that the official image has, if requested.
 
 mod about;
 mod desktop;
 mod extend;
 mod interpreter;
 mod node;
+mod users;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tar::{EntryType, Header};
 
 use crate::client::Audience;
 use crate::fault::Fault;
@@ -40,8 +43,11 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
     let debian: Vec<&str> = packages
         .iter()
         .map(String::as_str)
-        .filter(|package| ![NODE, INTERPRETER, DESKTOP].contains(package))
+        .filter(|package| {
+            ![NODE, INTERPRETER, DESKTOP].contains(package) && users::added_by(package).is_none()
+        })
         .collect();
+    let user = packages.iter().find_map(|package| users::added_by(package));
     let has = |pseudo: &str| packages.iter().any(|package| package == pseudo);
     let (base_packages, more) = split(&debian);
     let arch = std::env::consts::ARCH;
@@ -68,7 +74,7 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
     if has(DESKTOP) {
         layers.insert(0, desktop::layer(job).await?);
     }
-    let about = about::About::read(job, suite, &debian, &layers).await;
+    let about = about::About::read(job, suite, &debian, &layers).await.with_user(user);
     layers.insert(0, about.layer(job).await?);
     let ids: Vec<&str> = layers.iter().map(|slot| slot.id.as_str()).collect();
     let digest = format!("sha256:{}", crate::unpack::sha256_hex(ids.join("\n").as_bytes()));
@@ -128,6 +134,18 @@ async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot
     run("mmdebstrap", command, scratch.path(), BUILD_LIMIT).await?;
     let (unpacked, tree) = job.unpack_file(tar, Whiteouts::Refuse).await?;
     job.add_layer(&unpacked.diff_id, tree).await
+}
+
+/// The header of an entry that belongs to root.
+fn header(kind: EntryType, mode: u32) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(0);
+    header
 }
 
 /// Reads a text file of an untrusted tree, up to a bound and without following links.

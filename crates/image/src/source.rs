@@ -17,7 +17,7 @@ pub enum ImageSource {
     /// A tar (plain, gzip or zstd) or a directory.
     Rootfs { path: PathBuf },
     /// A Debian root, built on this host. The package `node22` adds Node 22 and npm, `code-interpreter` the
-    /// code interpreter, `desktop` the paths of a desktop.
+    /// code interpreter, `desktop` the paths of a desktop, `user-node` the user of official images of Node.
     Debian { suite: String, packages: Vec<String> },
 }
 

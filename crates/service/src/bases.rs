@@ -56,7 +56,7 @@ impl Bases for ServiceBases {
         let identity = format!("image {}", image.digest);
         // Otherwise a template would be a way around the minimum of an image.
         let isolation = IsolationRules::new(&service.isolation, account).minimum(name);
-        Ok(Base { image, settings, identity, isolation, disk_mb: 0 })
+        Ok(Base { image, settings, identity, isolation, disk_mb: 0, stand_in: found.stand_in.clone() })
     }
 }
 
@@ -72,6 +72,7 @@ fn of_template(service: &Service, template: &builder::Template) -> Result<Base, 
         identity: format!("snapshot {:?}", template.result()),
         isolation,
         disk_mb: resources.disk_mb,
+        stand_in: None,
     })
 }
 
@@ -99,5 +100,6 @@ async fn of_snapshot(
             .above(snapshot.isolation, &service.engine.images_below(&snapshot))
             .minimum(name),
         disk_mb: snapshot.resources.disk_mb,
+        stand_in: None,
     })
 }

@@ -30,10 +30,10 @@ pub fn create(name: &str, uid: u32) -> Result<(), FileFailure> {
     let failed = |error: io::Error| {
         FileFailure::new(FileErrorKind::Failed, format!("cannot create the user '{name}': {error}"))
     };
-    if User::find(name).is_none() {
+    if User::find(name).is_err() {
         add_rows(name, uid).map_err(failed)?;
     }
-    if let Some(user) = User::find(name) {
+    if let Ok(user) = User::find(name) {
         make_home(&user).map_err(failed)?;
     }
     permit_sudo(name).map_err(failed)

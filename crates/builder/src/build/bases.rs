@@ -17,6 +17,8 @@ pub struct Base {
     /// The weakest isolation and the smallest disk of sandboxes above it.
     pub isolation: Isolation,
     pub disk_mb: u32,
+    /// What a stand-in has in place of what its name promises.
+    pub stand_in: Option<String>,
 }
 
 impl Base {
@@ -46,6 +48,7 @@ mod tests {
             identity: "sha256:1".to_owned(),
             isolation,
             disk_mb,
+            stand_in: None,
         }
     }
 

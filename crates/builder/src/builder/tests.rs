@@ -33,6 +33,7 @@ impl Bases for TestBases {
                 identity: "sha256:1".to_owned(),
                 isolation: Isolation::Container,
                 disk_mb: 1024,
+                stand_in: (name == "stand-in").then(|| "it is a stand-in".to_owned()),
             }),
             Self::Never => std::future::pending().await,
         }
@@ -483,6 +484,19 @@ async fn the_log_says_which_instructions_have_no_effect() {
     let all = ["line 2: USER", "line 4: CMD"];
     assert_eq!(notes_of(false).await, all);
     assert_eq!(notes_of(true).await, all[1..], "commands of E2B sandboxes run as the user");
+}
+
+#[tokio::test]
+async fn the_log_says_that_a_base_is_a_stand_in() {
+    let fixture = Fixture::new();
+    let builder = fixture.open().await;
+    for (base, noted) in [("stand-in", true), ("a", false)] {
+        let template = built(&builder, "one", request(&format!("\nFROM {base}\nRUN true\n"), None)).await;
+        let mut log = builder.log("one", &template.id, 0).unwrap().unwrap();
+        let events = log.next_now().unwrap().unwrap();
+        let is_noted = events.iter().any(|event| event.data.starts_with("line 2: it is a stand-in"));
+        assert_eq!(is_noted, noted, "{events:?}");
+    }
 }
 
 /// Builds a Dockerfile to its end.

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType};
 
-use super::read_text;
+use super::users::AccountFiles;
+use super::{header, read_text};
 use crate::fault::Fault;
 use crate::job::Job;
 use crate::layers::Slot;
@@ -31,17 +32,21 @@ pub(super) struct About {
     /// The directory with the marker file that makes Debian's pip refuse installations, if it exists.
     pip_marker_dir: Option<String>,
     has_python: bool,
+    accounts: AccountFiles,
+    user: Option<&'static str>,
 }
 
 impl About {
     /// Reads the versions from the layers, topmost first.
     pub(super) async fn read(job: &Job, suite: &str, packages: &[&str], layers: &[Arc<Slot>]) -> Self {
-        let (mut status, mut pip, mut of_node) = (None, None, vec![]);
+        let (mut status, mut pip, mut of_node, mut accounts) = (None, None, vec![], AccountFiles::default());
         for layer in layers {
             let found = layer.with_tree(&job.store, |tree| {
-                (read_text(&tree.join(DPKG_STATUS)), pip_marker_dir(tree), node_versions(tree))
+                let accounts = AccountFiles::read(tree);
+                (read_text(&tree.join(DPKG_STATUS)), pip_marker_dir(tree), node_versions(tree), accounts)
             });
-            let (its_status, its_pip, its_node) = found.await;
+            let (its_status, its_pip, its_node, its_accounts) = found.await;
+            accounts = accounts.above(its_accounts);
             status = status.or(its_status);
             pip = pip.or(its_pip);
             of_node.extend(its_node);
@@ -64,10 +69,15 @@ impl About {
         });
         let has_python = versions.iter().any(|(program, _)| program == "python");
         let text = text(job, suite, packages, &versions, pip.as_deref());
-        Self { text, stand_in, versions, pip_marker_dir: pip, has_python }
+        Self { text, stand_in, versions, pip_marker_dir: pip, has_python, accounts, user: None }
     }
 
-    /// A layer with `/etc/sandbox-image`, a link `python`, and without the marker file that disables pip.
+    /// With a user that Debian does not have.
+    pub(super) fn with_user(self, user: Option<&'static str>) -> Self {
+        Self { user, ..self }
+    }
+
+    /// A layer with `/etc/sandbox-image`, a link `python`, the user, and without the marker file that disables pip.
     pub(super) async fn layer(&self, job: &Job) -> Result<Arc<Slot>, Fault> {
         let tar = self.tar().map_err(Fault::io("describe the image"))?;
         let (unpacked, scratch) = job
@@ -85,6 +95,9 @@ impl About {
         let mut file = header(EntryType::Regular, 0o644);
         file.set_size(self.text.len() as u64);
         tar.append_data(&mut file, "etc/sandbox-image", self.text.as_bytes())?;
+        if let Some(user) = self.user {
+            self.accounts.write_with(user, &mut tar)?;
+        }
         if self.has_python {
             for dir in ["usr/", "usr/local/", "usr/local/bin/"] {
                 tar.append_data(&mut header(EntryType::Directory, 0o755), dir, std::io::empty())?;
@@ -140,17 +153,6 @@ fn text(
         text += "pip installs for the whole system: Debian's EXTERNALLY-MANAGED marker was removed.\n";
     }
     text
-}
-
-pub(super) fn header(kind: EntryType, mode: u32) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(0);
-    header
 }
 
 /// The version of an installed package in dpkg's list.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tar::{Builder, EntryType};
 
-use super::about::header;
+use super::header;
 use crate::fault::Fault;
 use crate::job::Job;
 use crate::layers::Slot;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flate2::bufread::GzDecoder;
-use tar::{Archive, Builder, EntryType, Header};
+use tar::{Archive, Builder, EntryType};
 
+use super::header;
 use crate::fault::Fault;
 use crate::job::Job;
 use crate::layers::Slot;
@@ -106,15 +107,4 @@ fn copy<W: std::io::Write>(
         tar.append_data(&mut header, place, entry)?;
     }
     Ok(())
-}
-
-fn header(kind: EntryType, mode: u32) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(0);
-    header
 }

@@ -22,6 +22,7 @@ async fn images() -> &'static Images {
                 include_str!("../../src/debian.rs"),
                 include_str!("../../src/debian/node.rs"),
                 include_str!("../../src/debian/about.rs"),
+                include_str!("../../src/debian/users.rs"),
             ];
             let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
             let root = target.join(format!("debian-{}", &sha256(code.concat().as_bytes())[7..23]));
@@ -32,7 +33,7 @@ async fn images() -> &'static Images {
             }
             let mut catalogue = Catalogue::default();
             catalogue.set("ubuntu:24.04", &[UNREACHABLE, BASE]).unwrap();
-            catalogue.set("node:22", &[UNREACHABLE, &format!("{BASE}+node22")]).unwrap();
+            catalogue.set("node:22", &[UNREACHABLE, &format!("{BASE}+node22+user-node")]).unwrap();
             catalogue
                 .set("python:3.12", &[UNREACHABLE, &format!("{BASE}+python3+python3-pip+python3-venv")])
                 .unwrap();
@@ -84,6 +85,10 @@ async fn node_is_a_layer_over_the_same_base() {
     assert_eq!(root.run("npx --version").trim(), version("npm"));
     assert_eq!(root.run("cd /usr/local/lib/node_modules/npm && test -x node_modules/node-gyp/gyp/gyp && test -x bin/npm-cli.js && echo yes").trim(), "yes");
     assert_eq!(root.run("node -e 'console.log(6 * 7)'").trim(), "42");
+    // The official image has this user.
+    assert_eq!(root.run("id node").trim(), "uid=1000(node) gid=1000(node) groups=1000(node)");
+    assert_eq!(root.run("stat -c '%u:%g %a' ~node /etc/shadow").trim(), "1000:1000 755\n0:42 640");
+    assert_eq!(root.run("head -n 1 /etc/passwd /etc/shadow | grep -c ^root:").trim(), "2");
 }
 
 #[tokio::test(flavor = "multi_thread")]
