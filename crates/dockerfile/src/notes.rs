@@ -24,6 +24,7 @@ pub enum Ineffective {
     Volume,
     HealthCheck,
     StopSignal,
+    CacheMount,
 }
 
 impl Ineffective {
@@ -49,6 +50,10 @@ impl Ineffective {
             Self::StopSignal => {
                 "STOPSIGNAL has no effect: a sandbox ends without a signal that its processes can handle"
             }
+            Self::CacheMount => {
+                "RUN --mount=type=cache has no effect: what the command writes there stays in the template; a step whose inputs \
+                 have not changed is taken from the cache of steps"
+            }
         }
     }
 
@@ -61,7 +66,8 @@ impl Ineffective {
             InstructionKind::Volume => Some(Self::Volume),
             InstructionKind::HealthCheck => Some(Self::HealthCheck),
             InstructionKind::StopSignal => Some(Self::StopSignal),
-            InstructionKind::Run(_)
+            InstructionKind::Run { has_cache_mount: true, .. } => Some(Self::CacheMount),
+            InstructionKind::Run { has_cache_mount: false, .. }
             | InstructionKind::Args(_)
             | InstructionKind::Env(_)
             | InstructionKind::Labels(_)
@@ -81,7 +87,7 @@ impl fmt::Display for Note {
 }
 
 /// One note per kind, at the last line that has it. `user` is that of the result. Stages that files are only copied of have settings for
-/// no sandbox, in Docker neither.
+/// no sandbox, in Docker neither; their commands run.
 pub fn notes(file: &Dockerfile, stages: &[Option<Parent>], user: Option<&str>) -> Vec<Note> {
     let mut lines: BTreeMap<Ineffective, usize> = BTreeMap::new();
     let in_result = stages_of_result(stages);
@@ -92,6 +98,7 @@ pub fn notes(file: &Dockerfile, stages: &[Option<Parent>], user: Option<&str>) -
         for instruction in &stage.instructions {
             let noted = Ineffective::of(&instruction.kind).filter(|kind| match kind {
                 Ineffective::User => in_result[number] && user.is_some(),
+                Ineffective::CacheMount => true,
                 _ => in_result[number],
             });
             lines.extend(noted.map(|kind| (kind, instruction.line)));
@@ -160,6 +167,13 @@ mod tests {
         assert_eq!(noted(text, &above_the_first, None), [(2, Ineffective::Cmd), (6, Ineffective::Expose)]);
         let not_needed = [None, None, external()];
         assert_eq!(noted(text, &not_needed, None), [(6, Ineffective::Expose)]);
+    }
+
+    #[test]
+    fn mounts_of_caches_are_noted_in_all_stages_that_are_built() {
+        let text = "FROM a AS one\nRUN --mount=type=cache,target=/c --mount=type=cache,id=x,target=/d make\nFROM a\nCOPY --from=one /x /y\n";
+        assert_eq!(noted(text, &[external(), external()], None), [(2, Ineffective::CacheMount)]);
+        assert_eq!(noted("FROM a\nRUN make\n", &[external()], None), []);
     }
 
     #[test]

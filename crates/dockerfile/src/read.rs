@@ -58,7 +58,11 @@ pub(crate) enum InstructionKind {
     Args(Vec<Arg>),
     Env(Vec<(String, String)>),
     Labels(Vec<(String, String)>),
-    Run(CommandForm),
+    Run {
+        command: CommandForm,
+        /// Whether it has a mount for a cache, which is left out.
+        has_cache_mount: bool,
+    },
     Copy {
         sources: Vec<RawSource>,
         destination: String,
@@ -195,7 +199,7 @@ impl DockerfileReader<'_> {
             Parsed::Arg(arg) => InstructionKind::Args(self.args(line, &arg.arguments.value)?),
             Parsed::Env(env) => InstructionKind::Env(pairs(&env.arguments.value)?),
             Parsed::Label(label) => InstructionKind::Labels(pairs(&label.arguments.value)?),
-            Parsed::Run(run) => InstructionKind::Run(self.run(line, run)?),
+            Parsed::Run(run) => self.run(line, run)?,
             Parsed::Copy(copy) => {
                 self.copy(line, "COPY", (&copy.options, &copy.src, &copy.dest), copy.copy.span.start)?
             }
@@ -254,16 +258,19 @@ impl DockerfileReader<'_> {
         words::split(text, self.escape).into_iter().map(arg).collect()
     }
 
-    fn run(&self, line: usize, run: &parser::RunInstruction<'_>) -> Result<CommandForm, DockerfileError> {
+    fn run(&self, line: usize, run: &parser::RunInstruction<'_>) -> Result<InstructionKind, DockerfileError> {
+        let mut has_cache_mount = false;
         for flag in &run.options {
             let value = flag.value.as_ref().map(|value| &*value.value);
             match (&*flag.name.value, value) {
                 ("network", Some("default")) => {}
+                // A cache only saves time, so the command has the same result without it.
+                ("mount", Some(mount)) if mount_type(mount) == "cache" => has_cache_mount = true,
                 ("mount", Some(mount)) => return Err(DockerfileError::new(line, unsupported_mount(mount))),
                 _ => return Err(unsupported_flag(line, "RUN", flag)),
             }
         }
-        Ok(match run.here_docs.first() {
+        let command = match run.here_docs.first() {
             None => self.command(&run.arguments),
             Some(document) => {
                 let script = document.value.to_string();
@@ -275,7 +282,8 @@ impl DockerfileReader<'_> {
                     CommandForm::Shell(script)
                 }
             }
-        })
+        };
+        Ok(InstructionKind::Run { command, has_cache_mount })
     }
 
     fn command(&self, command: &parser::Command<'_>) -> CommandForm {
@@ -383,17 +391,19 @@ fn is_remote(source: &str) -> bool {
     ["http://", "https://", "git@", "git://"].iter().any(|scheme| source.starts_with(scheme))
 }
 
+/// In lower case.
+fn mount_type(mount: &str) -> String {
+    let pairs = mount.split(',').filter_map(|pair| pair.split_once('='));
+    let kind = pairs
+        .map(|(name, value)| (name.trim(), value.trim()))
+        .find_map(|(name, value)| name.eq_ignore_ascii_case("type").then(|| value.to_ascii_lowercase()));
+    kind.unwrap_or_else(|| "bind".to_owned())
+}
+
 /// The message says what replaces the mount.
 fn unsupported_mount(mount: &str) -> String {
-    let option = |wanted: &str| {
-        let pairs = mount.split(',').filter_map(|pair| pair.split_once('='));
-        pairs
-            .map(|(name, value)| (name.trim(), value.trim()))
-            .find_map(|(name, value)| name.eq_ignore_ascii_case(wanted).then(|| value.to_ascii_lowercase()))
-    };
-    let kind = option("type").unwrap_or_else(|| "bind".to_owned());
+    let kind = mount_type(mount);
     let instead = match kind.as_str() {
-        "cache" => "leave it out; a step whose inputs have not changed is taken from the cache of steps",
         "bind" => "use COPY, or COPY --from for files of another stage or image",
         "secret" => {
             "a build has no secrets, because its steps are stored; fetch with RUN only what needs none, COPY the rest \
@@ -451,9 +461,9 @@ mod tests {
     fn what_is_not_supported_is_refused_at_its_line_with_what_to_do() {
         for (text, line, part) in [
             (
-                "FROM a\nRUN --mount=type=cache,target=/c make",
+                "FROM a\nRUN --mount=type=cache,target=/c --mount=type=secret,id=x make",
                 2,
-                "type=cache is not supported: leave it out; a step whose inputs",
+                "type=secret is not supported",
             ),
             ("FROM a\nRUN --mount=target=/c,source=x make", 2, "type=bind is not supported: use COPY"),
             (

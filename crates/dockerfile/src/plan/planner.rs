@@ -158,7 +158,7 @@ impl<'a> Planner<'a> {
     fn add(&mut self, instruction: &Instruction) -> Result<(), DockerfileError> {
         match &instruction.kind {
             InstructionKind::Args(args) => self.declare(args),
-            InstructionKind::Run(command) => {
+            InstructionKind::Run { command, .. } => {
                 let run = Run {
                     argv: self.argv(command),
                     env: self.step_env(instruction.line)?,
@@ -258,7 +258,7 @@ impl<'a> Planner<'a> {
                     self.settings.cmd = None;
                 }
             }
-            InstructionKind::Args(_) | InstructionKind::Run(_) | InstructionKind::Copy { .. } => {}
+            InstructionKind::Args(_) | InstructionKind::Run { .. } | InstructionKind::Copy { .. } => {}
             InstructionKind::Volume
             | InstructionKind::HealthCheck
             | InstructionKind::StopSignal

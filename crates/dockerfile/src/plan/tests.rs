@@ -145,7 +145,6 @@ fn what_is_not_supported_is_refused_with_its_line() {
         ("FROM a\nRUN --mount=type=ssh y", 2, "SSH agent"),
         ("FROM a\nRUN --mount=target=/x,source=y z", 2, "type=bind is not supported: use COPY"),
         ("FROM a\nRUN --mount=type=tmpfs,target=/x y", 2, "same RUN"),
-        ("FROM a\nRUN --mount=type=cache,target=/x y", 2, "cache of steps"),
         ("FROM a\nRUN --mount=type=Other,target=/x y", 2, "type=other is not supported: leave"),
         ("FROM a\nRUN --mount y", 2, "RUN --mount is not supported"),
         ("FROM a\nRUN --network=none y", 2, "RUN --network=none is not supported"),

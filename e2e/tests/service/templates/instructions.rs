@@ -269,7 +269,7 @@ async fn requests_are_checked() {
     for (field, value, detail) in [
         ("name", json!("Bad Name"), "name"),
         ("dockerfile", json!("FROM a\nADD https://example.com/x /x"), "dockerfile"),
-        ("dockerfile", json!("FROM a\nRUN --mount=type=cache,target=/x true"), "dockerfile"),
+        ("dockerfile", json!("FROM a\nRUN --mount=type=secret,id=x true"), "dockerfile"),
         ("dockerfile", json!(""), "dockerfile"),
         ("context", json!("ctx_unknown000"), "context"),
         ("context", json!("ctx_!"), "context"),
