@@ -161,6 +161,9 @@ fn hint(error: &Error, certificate: Option<String>) -> Option<String> {
         Code::ExecutionNotFound => "'sbx logs --list SANDBOX' lists executions",
         Code::SnapshotNotFound => "'sbx snapshot ls' lists snapshots",
         Code::TemplateNotFound => "'sbx template ls' lists templates",
+        Code::InvalidConfig if detail("templateId").is_some() => {
+            return Some(format!("'sbx template logs {}' shows the log of the build", detail("templateId")?));
+        }
         Code::InvalidConfig if detail("field") == Some("image") => {
             "'sbx images' lists images, 'sbx template ls' templates, and 'sbx snapshot ls' snapshots"
         }

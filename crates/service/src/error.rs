@@ -16,7 +16,9 @@ pub use code::{interpreter_disk_full, invalid_interpreter, no_context, no_interp
 pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};
 pub use files::too_many_watches;
-pub use images::{KnownImages, needs_digest, of_image, unconfirmed_image, unknown_image};
+pub use images::{
+    KnownImages, needs_digest, of_image, unconfirmed_image, unfinished_template, unknown_image,
+};
 pub use keys::key_ended;
 pub use names::{SHOWN_IDS, ambiguous_name};
 pub use operations::{OperationKind, not_found, of_engine};

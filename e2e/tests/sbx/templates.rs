@@ -96,6 +96,10 @@ async fn failures_and_interrupts_end_a_build() {
     assert_eq!((code(&failed), text(&failed.stdout).as_str()), (1, ""));
     let log = text(&failed.stderr);
     assert!(log.contains("  why") && log.contains("line 2: the command exited with code 3"), "{log}");
+    let used = user.run(&["run", "bad", "--", "true"]);
+    let why = text(&used.stderr);
+    assert!(code(&used) == 125 && why.contains("'bad', a template without a finished build"), "{why}");
+    assert!(why.contains("sbx template logs tpl_") && !why.contains("image allow"), "{why}");
     // A Dockerfile may be outside of the context, and its path starts at the current directory.
     let outside = project(&[("File", &format!("FROM {}\n", Service::image())), ("context/a", "")]);
     let mut build = user.sbx();

@@ -1,7 +1,7 @@
 //! Errors of images that are not available.
 
 use admission::error::{ApiError, Condition, RefusalCode};
-use api::ErrorCode;
+use api::{ErrorCode, TemplateId, TemplateState};
 use image::{FailureKind, ImageError, SourceFailure};
 use rules::{ImageReference, ReachedLimit, nearest_name};
 
@@ -23,12 +23,45 @@ pub struct KnownImages {
 /// The account may not name the image, or no image has such a name.
 pub fn unknown_image(name: &str, reference: Option<&ImageReference>, known: &KnownImages) -> ApiError {
     let images: Vec<String> = known.images.iter().map(|name| rules::quoted(name)).collect();
-    let message = format!("image is {}; allowed: {}", rules::quoted(name), rules::alternatives(&images));
-    let error = suggest(ApiError::new(ErrorCode::InvalidConfig, message), name, known);
+    let (shown, allowed) = (rules::quoted(name), rules::alternatives(&images));
+    let config = |message: String| ApiError::new(ErrorCode::InvalidConfig, message);
+    let same = reference.and_then(|reference| of_same_repository(reference, &known.images));
+    let error = if let Some(same) = same {
+        let nearest = rules::quoted(same);
+        let message = format!(
+            "image is {shown}; the nearest image is {nearest}, of the same repository: use that; allowed: {allowed}"
+        );
+        suggest_template(
+            config(message).with_detail("field", "image").with_detail("nearest", same),
+            name,
+            known,
+        )
+    } else {
+        suggest(config(format!("image is {shown}; allowed: {allowed}")), name, known)
+    };
     let Some(reference) = reference else { return error };
     let command = format!("sandboxd image allow {reference}");
-    let message = format!("{}; the operator allows it with: {command}", error.message);
+    // An image with a stand-in is often one whose registry cannot be reached.
+    let condition = if same.is_some() { ", if its registry can be reached," } else { "" };
+    let message = format!("{}; the operator allows it{condition} with: {command}", error.message);
     error.with_message(message).with_detail("allowCommand", command)
+}
+
+/// The builds of a template of this name have ended without a result, or the first one goes on.
+pub fn unfinished_template(name: &str, id: &TemplateId, state: TemplateState) -> ApiError {
+    let why = match state {
+        TemplateState::Failed => "its newest build failed, and the log of the build says why",
+        TemplateState::Cancelled => "its newest build was cancelled; build it again",
+        TemplateState::Queued | TemplateState::Building | TemplateState::Ready => {
+            "it is still being built; wait for the end of the build"
+        }
+    };
+    let message = format!("image is {}, a template without a finished build: {why}", rules::quoted(name));
+    // The next build may have a result: a repeat under an idempotency key must not get this error for a day.
+    ApiError::new(ErrorCode::InvalidConfig, message)
+        .temporary()
+        .with_detail("field", "image")
+        .with_detail("templateId", id.as_str())
 }
 
 /// The account may name the image, but its registry has not confirmed that it has it. `failures`: why not, if that is known; otherwise the
@@ -69,11 +102,10 @@ pub fn needs_digest(name: &str, reference: &ImageReference, digest: Option<&str>
     ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image")
 }
 
-/// Adds the field, and the nearest names.
+/// Adds the field, and the nearest names of images and templates.
 fn suggest(error: ApiError, name: &str, known: &KnownImages) -> ApiError {
     let mut error = error.with_detail("field", "image");
     let images: Vec<&str> = known.images.iter().map(String::as_str).collect();
-    let templates: Vec<&str> = known.templates.iter().map(String::as_str).collect();
     let nearest = nearest_images(name, images.clone());
     if let Some(similar) = similar_image(name, &images) {
         error.message = format!("{}; the nearest image is {}", error.message, rules::quoted(similar));
@@ -84,11 +116,25 @@ fn suggest(error: ApiError, name: &str, known: &KnownImages) -> ApiError {
         error.message = format!("{}; {message}", error.message);
         error = error.with_detail("nearest", *first);
     }
+    suggest_template(error, name, known)
+}
+
+/// Adds the template that was meant, if one is similar.
+fn suggest_template(mut error: ApiError, name: &str, known: &KnownImages) -> ApiError {
+    let templates: Vec<&str> = known.templates.iter().map(String::as_str).collect();
     if let Some(similar) = similar_image(name, &templates) {
         error.message = format!("{}; the nearest template is {}", error.message, rules::quoted(similar));
         error = error.with_detail("nearestTemplate", similar);
     }
     error
+}
+
+/// The image of the repository of a reference whose tag comes closest.
+fn of_same_repository<'a>(reference: &ImageReference, known: &'a [String]) -> Option<&'a str> {
+    let is_same =
+        |name: &&str| ImageReference::parse(name).is_some_and(|known| known.name() == reference.name());
+    let same: Vec<&str> = known.iter().map(String::as_str).filter(is_same).collect();
+    nearest_name(&reference.to_string(), &same)
 }
 
 /// The name that was meant, if one is similar. A tag is seldom what was mistyped: `ubuntu` and `ubnutu` are `ubuntu:24.04`, although

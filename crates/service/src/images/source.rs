@@ -14,7 +14,9 @@ use tokio::sync::watch;
 
 use super::room::{make_room, remove_excess};
 use crate::Service;
-use crate::error::{KnownImages, needs_digest, of_image, unconfirmed_image, unknown_image};
+use crate::error::{
+    KnownImages, needs_digest, of_image, unconfirmed_image, unfinished_template, unknown_image,
+};
 
 const PULL_RETRY_S: u64 = 10;
 /// A request for an image that no registry has must fail fast, also if the registry does not answer.
@@ -22,21 +24,26 @@ const CONFIRM: Duration = Duration::from_millis(1500);
 /// A build can wait for a slow registry.
 const CONFIRM_BUILD: Duration = Duration::from_secs(60);
 
+/// The tag that stands for the newest version.
+const LATEST: &str = ":latest";
+
 /// How long to wait for an image.
 #[derive(Debug, Clone, Copy)]
 pub struct PullWait {
     /// For the answer of the registry that it has the image.
     confirm: Duration,
     total: Duration,
+    /// A build may have the name of the image that it begins with.
+    is_of_build: bool,
 }
 
 impl PullWait {
     pub const fn of_request(total: Duration) -> Self {
-        Self { confirm: CONFIRM, total }
+        Self { confirm: CONFIRM, total, is_of_build: false }
     }
 
     pub const fn of_build(total: Duration) -> Self {
-        Self { confirm: CONFIRM_BUILD, total }
+        Self { confirm: CONFIRM_BUILD, total, is_of_build: true }
     }
 }
 
@@ -62,7 +69,7 @@ pub async fn find_image(
     }
     match reference {
         Some(reference) => Request { service, account, name, reference, wait }.image().await,
-        None => Err(unknown_image(name, None, &known(service, account).await)),
+        None => Err(unknown(service, account, (name, None), wait).await),
     }
 }
 
@@ -110,12 +117,12 @@ struct Request<'a> {
 
 impl Request<'_> {
     async fn image(&self) -> Result<Arc<Image>, ApiError> {
-        let Self { service, account, name, ref reference, .. } = *self;
+        let Self { service, account, name, ref reference, wait } = *self;
         let stored_as = reference.to_string();
         match service.image_access.check(account, reference).await {
             Ok(()) => {}
             Err(ImageRefusal::NotAllowed) => {
-                return Err(unknown_image(name, Some(reference), &known(service, account).await));
+                return Err(unknown(service, account, (name, Some(reference)), wait).await);
             }
             Err(ImageRefusal::NeedsDigest) => {
                 let here = service.images.find_current(&stored_as).await.map_err(of_image)?;
@@ -150,7 +157,10 @@ impl Request<'_> {
                 pulled = &mut pull => match pulled {
                     Ok(image) => Ok(image),
                     Err(ImageError::AllFailed { failures, .. }) if !*confirmed.borrow() => {
-                        Err(unconfirmed_image((name, reference), &known(service, account).await, Some(&failures)))
+                        Err(match unfinished(service, account, name, wait) {
+                            Some(error) => error,
+                            None => unconfirmed_image((name, reference), &known(service, account).await, Some(&failures)),
+                        })
                     }
                     Err(error) => Err(of_image(error)),
                 },
@@ -198,6 +208,29 @@ fn progress_text(report: &PullReport) -> String {
     }
 }
 
+/// No image that the account may name has the name.
+async fn unknown(
+    service: &Service,
+    account: &str,
+    (name, reference): (&str, Option<&ImageReference>),
+    wait: PullWait,
+) -> ApiError {
+    match unfinished(service, account, name, wait) {
+        Some(error) => error,
+        None => unknown_image(name, reference, &known(service, account).await),
+    }
+}
+
+/// The error of a name that only builds without a result have: callers have looked for a ready template.
+fn unfinished(service: &Service, account: &str, name: &str, wait: PullWait) -> Option<ApiError> {
+    if wait.is_of_build {
+        return None;
+    }
+    let name = name.strip_suffix(LATEST).unwrap_or(name);
+    let newest = service.builder.all_named(account, name).into_iter().next()?;
+    Some(unfinished_template(name, &newest.id, newest.state))
+}
+
 /// What the account can use in place of an image.
 async fn known(service: &Service, account: &str) -> KnownImages {
     let templates = service.builder.list(account);
@@ -205,6 +238,8 @@ async fn known(service: &Service, account: &str) -> KnownImages {
     let templates = ready.map(|template| template.name.clone()).collect();
     let mut images = service.images.operator_names();
     images.extend(own_images(service, account).await);
+    images.sort_unstable();
+    images.dedup();
     KnownImages { images, templates }
 }
 

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use api::{TemplateId, TemplateState};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use rules::{AddedPattern, AllowedVersions, ImagePattern, ImagePolicy};
+use rules::{AddedPattern, AllowedVersions, ImagePattern, ImagePolicy, ImageReference};
 use serde_json::{Value, json};
-use service::error::{KnownImages, unknown_image};
+use service::error::{KnownImages, unfinished_template, unknown_image};
 use service::image_access::AllowedImages;
 use service::image_access::{ImageAccess, ImageSettings};
 
@@ -229,6 +230,35 @@ fn an_image_without_its_tag_is_suggested_before_other_short_names() {
     ] {
         assert_eq!(unknown_image(name, None, &known).details["nearest"], nearest, "{name}");
     }
+}
+
+#[test]
+fn an_image_of_the_same_repository_comes_before_the_command_that_allows_another_tag() {
+    let images = ["node:22", "python:3.12", "python:2.7", "ubuntu:24.04"].map(str::to_owned).to_vec();
+    let known = KnownImages { images, templates: Vec::new() };
+    let unknown = |name: &str| unknown_image(name, ImageReference::parse(name).as_ref(), &known);
+    for name in ["python:3.12-slim", "docker.io/library/python:3.12-slim"] {
+        let error = unknown(name);
+        assert_eq!(error.details["nearest"], "python:3.12");
+        let expected = format!(
+            "image is '{name}'; the nearest image is 'python:3.12', of the same repository: use that;"
+        );
+        assert!(error.message.starts_with(&expected), "{}", error.message);
+        assert!(error.message.contains("if its registry can be reached, with: sandboxd image allow"));
+    }
+    assert!(!unknown("ghcr.io/acme/python:3").message.contains("same repository"));
+}
+
+#[test]
+fn a_template_without_a_finished_build_is_told_from_an_unknown_image() {
+    let id: TemplateId = "tpl_abcdefgh".parse().unwrap();
+    let failed = unfinished_template("app", &id, TemplateState::Failed);
+    assert!(failed.message.contains("'app', a template without a finished build: its newest build failed"));
+    assert_eq!(
+        (&failed.details["field"], &failed.details["templateId"]),
+        (&json!("image"), &json!("tpl_abcdefgh"))
+    );
+    assert!(unfinished_template("app", &id, TemplateState::Building).message.contains("still being built"));
 }
 
 #[test]
