@@ -4,6 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use api::bounds::WORKDIR_DEFAULT;
 use api::{SnapshotId, TemplateId};
 use async_trait::async_trait;
 use builder::{Base, Bases, BuildError};
@@ -94,7 +95,12 @@ async fn of_snapshot(
     let env = snapshot.image_env.iter().filter_map(pair).collect();
     Ok(Base {
         image,
-        settings: ImageSettings { env, ..ImageSettings::default() },
+        // The default one is not chosen by anybody: steps above an image begin in the root directory, too.
+        settings: ImageSettings {
+            env,
+            workdir: snapshot.workdir.clone().filter(|path| path != WORKDIR_DEFAULT && path != "/"),
+            ..ImageSettings::default()
+        },
         identity: format!("snapshot {id}"),
         isolation: IsolationRules::new(&service.isolation, account)
             .above(snapshot.isolation, &service.engine.images_below(&snapshot))

@@ -17,6 +17,8 @@ pub struct SnapshotRecord {
     pub image_digest: String,
     /// `NAME=value`.
     pub image_env: Vec<String>,
+    /// The working directory of the sandbox, which is the default one above the snapshot. `None` if an earlier daemon took it.
+    pub workdir: Option<String>,
     pub isolation: Isolation,
     /// In the form of the driver, topmost first: its own disk, the snapshots below it, and the layers of the image.
     pub layers: Vec<String>,

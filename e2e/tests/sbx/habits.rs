@@ -347,6 +347,15 @@ async fn snapshots_have_names() {
     assert_eq!(user.stdout(&["snapshot", "rm", "step-one"]), first);
     let missing = user.run(&["rollback", &id, "step-one"]);
     assert!(text(&missing.stderr).contains("snapshot ls"), "{}", text(&missing.stderr));
+    // The working directory of the sandbox is that of sandboxes and builds above the snapshot.
+    let own = user.stdout(&["create", "-w", "/srv/app", Service::image()]);
+    user.stdout(&["snapshot", "create", own.trim(), "--name", "with-directory"]);
+    assert_eq!(user.stdout(&["run", "with-directory", "pwd"]), "/srv/app\n");
+    assert_eq!(user.stdout(&["run", "-w", "/tmp", "with-directory", "pwd"]), "/tmp\n");
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("Dockerfile"), "FROM with-directory\nRUN pwd > here\n").unwrap();
+    user.stdout(&["build", "-t", "above", dir.path().to_str().unwrap()]);
+    assert_eq!(user.stdout(&["run", "above", "cat /srv/app/here; pwd"]), "/srv/app\n/srv/app\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

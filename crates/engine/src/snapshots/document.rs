@@ -19,6 +19,9 @@ pub struct Document {
     image: String,
     image_digest: String,
     image_env: Vec<String>,
+    /// Missing in copies of earlier versions.
+    #[serde(default)]
+    workdir: Option<String>,
     isolation: Isolation,
     /// Topmost first: the snapshot and those below it.
     snapshots: Vec<SnapshotId>,
@@ -37,6 +40,7 @@ impl Document {
             image: record.image.clone(),
             image_digest: record.image_digest.clone(),
             image_env: record.image_env.clone(),
+            workdir: record.workdir.clone(),
             isolation: record.isolation,
             snapshots: snapshot_ids(&record.layers),
             resources: record.resources,
@@ -73,6 +77,7 @@ impl Document {
             image: self.image,
             image_digest: self.image_digest,
             image_env: self.image_env,
+            workdir: self.workdir,
             isolation: self.isolation,
             layers: snapshots.chain(image_layers).collect(),
             resources: self.resources,

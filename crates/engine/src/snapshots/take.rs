@@ -204,6 +204,7 @@ fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs)
         image: config.image.clone(),
         image_digest: image_digest.clone(),
         image_env: image_env.clone(),
+        workdir: Some(config.workdir.clone()),
         isolation: config.isolation,
         layers: [std::slice::from_ref(&own), layers].concat(),
         resources: config.resources,

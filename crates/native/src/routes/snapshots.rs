@@ -56,6 +56,9 @@ pub async fn create_from(
     let mut rules = service.create_rules(account);
     rules.disk_mb = rules.disk_mb.raised_to(snapshot.resources.disk_mb);
     rules.isolation = rules.isolation.above(snapshot.isolation, &service.engine.images_below(&snapshot));
+    if let Some(workdir) = &snapshot.workdir {
+        rules.workdir_default.clone_from(workdir);
+    }
     if content.cold == Some(true) {
         template.processes_from = None;
     }

@@ -20,6 +20,7 @@ fn snapshot(number: u32) -> SnapshotRecord {
         image: "ubuntu:24.04".to_owned(),
         image_digest: "sha256:1".to_owned(),
         image_env: vec!["PATH=/bin".to_owned()],
+        workdir: number.is_multiple_of(2).then(|| "/srv/app".to_owned()),
         isolation: if number.is_multiple_of(2) { Isolation::Container } else { Isolation::Gvisor },
         layers: vec![format!("/snapshots/{number}.img"), "/layers/1".to_owned()],
         resources: Resources { cpu: 2, memory_mb: 4096, disk_mb: 10_240 },

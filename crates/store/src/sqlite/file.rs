@@ -20,7 +20,7 @@ use crate::{StoreCause, StoreError};
 
 /// In order; the number of a migration is its index. Released migrations must not change. A migration only adds,
 /// because a newer command line may migrate the file while an older daemon has it open.
-const MIGRATIONS: [&str; 16] = [
+const MIGRATIONS: [&str; 17] = [
     include_str!("../../migrations/0001_sandboxes_and_events.sql"),
     include_str!("../../migrations/0002_keys_and_remembered_answers.sql"),
     include_str!("../../migrations/0003_events_for_readers.sql"),
@@ -37,6 +37,7 @@ const MIGRATIONS: [&str; 16] = [
     include_str!("../../migrations/0014_bytes_of_ended_sandboxes.sql"),
     include_str!("../../migrations/0015_keys_with_an_end.sql"),
     include_str!("../../migrations/0016_lifecycle.sql"),
+    include_str!("../../migrations/0017_working_directories_of_snapshots.sql"),
 ];
 
 /// "sbxd", in the header of the file.

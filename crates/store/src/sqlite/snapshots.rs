@@ -8,11 +8,11 @@ use super::{read, rows};
 use crate::{SnapshotRecord, SnapshotVisibility};
 
 /// `build_key` has the origin key of an internal snapshot. The first such snapshots were those of builds.
-const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, cpu, memory_mb, disk_mb, bytes, metadata, created_at, memory, build_key";
+const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, cpu, memory_mb, disk_mb, bytes, metadata, created_at, memory, build_key, workdir";
 
 pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> SqliteResult<()> {
     let sql = format!(
-        "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
+        "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
     );
     let metadata = serde_json::to_string(&record.metadata)
         .map_err(|error| SqliteError::content("metadata of a snapshot", error))?;
@@ -34,6 +34,7 @@ pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> SqliteRes
         rows::integer(record.created_at.0)?,
         record.memory,
         record.origin_key(),
+        record.workdir,
     ])?;
     Ok(())
 }
@@ -59,6 +60,7 @@ fn record(row: &Row<'_>) -> SqliteResult<SnapshotRecord> {
         image: text(4)?,
         image_digest: text(5)?,
         image_env: rows::texts(&text(6)?)?,
+        workdir: row.get(17)?,
         isolation: isolation(&text(7)?)?,
         layers: rows::texts(&text(8)?)?,
         resources: Resources { cpu: row.get(9)?, memory_mb: row.get(10)?, disk_mb: row.get(11)? },
