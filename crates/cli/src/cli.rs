@@ -82,7 +82,11 @@ pub enum SbxCommand {
     #[command(alias = "list")]
     Ls(LsArguments),
     /// List images, with the progress of pulls; 'sbx template ls' and 'sbx snapshot ls' list your own
-    Images,
+    Images {
+        /// Print only names, one per line
+        #[arg(long, short)]
+        quiet: bool,
+    },
     /// Show the account's usage and quotas
     Usage,
     /// Show the service's version, isolation backends and limits
@@ -196,6 +200,9 @@ pub struct LogsArguments {
     /// List the executions instead
     #[arg(long, short)]
     pub list: bool,
+    /// With --list, print only ids, one per line
+    #[arg(long, short, requires = "list")]
+    pub quiet: bool,
 }
 
 /// The arguments of `sbx ls`.

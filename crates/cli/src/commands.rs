@@ -89,7 +89,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         SbxCommand::Logs(arguments) => logs::logs(&client()?, format, &arguments).await,
         SbxCommand::Kill(arguments) => kill::kill(&client()?, format, &arguments).await,
         SbxCommand::Ls(arguments) => ls::ls(&client()?, format, &arguments).await,
-        SbxCommand::Images => images::images(&client()?, format).await,
+        SbxCommand::Images { quiet } => images::images(&client()?, format, quiet).await,
         SbxCommand::Info => info::info(&client()?, format).await,
         SbxCommand::Usage => usage::usage(&client()?, format).await,
         SbxCommand::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,

@@ -211,6 +211,8 @@ mod tests {
             ("run --cidfile f img ls", "'sbx create'"),
             ("exec -it --detach-keys ctrl-x web bash", "'sbx exec -d'"),
             ("rm -fv web", "leave it out"),
+            ("network deny web --all", "'sbx network offline SANDBOX'"),
+            ("expose web 8080 -q", "only the URLs"),
         ] {
             let text = refusal(line);
             assert!(text.contains("tip: ") && text.contains(part), "{line}: {text}");

@@ -14,6 +14,9 @@ enum Unit {
 /// What messages of the library advise to programs only.
 const FOR_PROGRAMS: &str = " or ClientBuilder::key";
 
+/// How the service names the field that `--no-resume` sets.
+const OMIT_AUTO_RESUME: &str = "omit 'autoResume'";
+
 /// Fields whose least value the operator may lower, with the key for it.
 const MINIMA: [(&str, &str); 3] = [
     ("resources.memoryMb", "resources.minimum.memory_mb"),
@@ -40,6 +43,7 @@ pub fn in_user_units(message: &str) -> String {
     let message = replaced(message, "timeoutMs of ", "", "time limit of ", Unit::Milliseconds);
     replaced(&message, "limit of ", " MB (resources.memoryMb)", "limit of ", Unit::Megabytes)
         .replace(FOR_PROGRAMS, "")
+        .replace(OMIT_AUTO_RESUME, "leave out --no-resume")
 }
 
 /// A value out of its range: `FIELD is VALUE; allowed: VALUES`.
@@ -129,6 +133,10 @@ mod tests {
                 "the sandbox ran out of memory at its limit of 2g",
             ),
             ("its limit of 7 files", "its limit of 7 files"),
+            (
+                "the sandbox is paused; resume it first, or omit 'autoResume'",
+                "the sandbox is paused; resume it first, or leave out --no-resume",
+            ),
             ("no API key; set SANDBOXD_API_KEY or ClientBuilder::key.", "no API key; set SANDBOXD_API_KEY."),
         ] {
             assert_eq!(in_user_units(message), shown);

@@ -59,7 +59,13 @@ async fn a_directory_becomes_an_image() {
     assert_eq!(user.stdout(&["template", "list", "-q"]).trim(), text(&again.stdout).trim());
     let missing = user.run(&["template", "rm", "web:1"]);
     assert!(code(&missing) == 125 && text(&missing.stderr).contains("no template 'web:1'"));
-    user.stdout(&["template", "rm", "web"]);
+    // A name without a template does not keep the others.
+    let some = user.run(&["template", "rm", "none", "web"]);
+    assert!(
+        code(&some) == 125 && text(&some.stderr).contains("no template 'none'"),
+        "{}",
+        text(&some.stderr)
+    );
     assert_eq!(user.stdout(&["template", "list", "-q"]), "");
 }
 

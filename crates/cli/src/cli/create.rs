@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use sandboxd_client::IsolationChoice;
 
-use super::network::{NetworkChoice, network_choice};
+use super::network::{NetworkChoice, network_choice, target};
 use super::running::lifetime;
 use super::{isolation, megabytes, pair, time, vcpus};
 
@@ -40,7 +40,7 @@ pub struct SandboxOptions {
     #[arg(long, short, alias = "label", short_alias = 'l', value_name = "KEY=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,
     /// Allow only this domain, such as example.com or *.example.org; repeatable
-    #[arg(long, value_name = "DOMAIN")]
+    #[arg(long, value_name = "DOMAIN", value_parser = target)]
     pub allow: Vec<String>,
     /// Set the network: open, none, or the only domains to allow, separated by commas [default: open]
     #[arg(long, alias = "net", value_name = "NETWORK", value_parser = network_choice, conflicts_with = "allow")]

@@ -35,7 +35,12 @@ pub async fn cp(client: &Client, format: OutputFormat, arguments: &CpArguments) 
     };
     let copied = tokio::select! {
         copied = work => copied?,
-        code = interrupt.first() => return Ok(ExitCode::from(code)),
+        code = interrupt.first() => {
+            if !to_stdout {
+                output::note(&format!("sbx: interrupted; the copy at {} may be incomplete", arguments.to.display()));
+            }
+            return Ok(ExitCode::from(code));
+        }
     };
     if format == OutputFormat::Json && !to_stdout {
         output::json(&json!({

@@ -14,9 +14,12 @@ use crate::table::{age, plain, table};
 /// Length of a shortened digest: its algorithm and 12 digits.
 const SHORT_DIGEST_CHARS: usize = 19;
 
-/// Prints the images as a table.
-pub async fn images(client: &Client, format: OutputFormat) -> Result<ExitCode> {
+/// Prints the images as a table, or only their names.
+pub async fn images(client: &Client, format: OutputFormat, quiet: bool) -> Result<ExitCode> {
     let images = client.images().await?;
+    if quiet {
+        return format.print_ids(&images, |image| image.name.clone());
+    }
     if format == OutputFormat::Plain && std::io::stdout().is_terminal() {
         note("sbx: your own images are listed by 'sbx template ls' and 'sbx snapshot ls'");
     }

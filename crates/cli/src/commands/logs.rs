@@ -7,6 +7,7 @@ use sandboxd_client::{
     Client, Detached, ExecutionId, ExecutionOutput, ExecutionState, ExecutionView, OutputBytes,
     OutputEncoding, Sandbox,
 };
+use serde_json::Value;
 
 use super::follow::{print_detached, print_detached_from};
 use super::main_command::main_command;
@@ -30,7 +31,7 @@ pub async fn logs(client: &Client, format: OutputFormat, arguments: &LogsArgumen
     }
     let sandbox = find_sandbox(client, id).await?;
     if arguments.list {
-        return list(&sandbox, format).await;
+        return list(&sandbox, format, arguments.quiet).await;
     }
     let execution = match &arguments.execution {
         Some(execution) => sandbox.execution(execution)?,
@@ -128,12 +129,23 @@ async fn follow(execution: &Detached, tail: Option<usize>, format: OutputFormat)
     Ok(print_detached_from(execution, end).await?.code)
 }
 
-async fn list(sandbox: &Sandbox, format: OutputFormat) -> Result<ExitCode> {
+async fn list(sandbox: &Sandbox, format: OutputFormat, quiet: bool) -> Result<ExitCode> {
     let all = sandbox.executions().await?;
-    format.print(&all, |paint| {
+    let items = all.iter().map(item).collect::<Result<Vec<_>>>()?;
+    format.print(&items, |paint| {
+        if quiet {
+            return all.iter().map(|view| format!("{}\n", view.execution_id)).collect();
+        }
         let rows = all.iter().map(row);
         table(["EXECUTION", "STATE", "EXIT", "TOOK", "COMMAND"], rows, paint)
     })
+}
+
+/// An execution with its id as the other lists of sbx call it, too.
+fn item(view: &ExecutionView) -> Result<Value> {
+    let mut item = serde_json::to_value(view)?;
+    item["id"] = Value::from(view.execution_id.as_str());
+    Ok(item)
 }
 
 fn row(view: &ExecutionView) -> [(String, Tone); 5] {
@@ -206,6 +218,13 @@ mod tests {
         assert_eq!(killed[2..4], ["SIGKILL (timeout)", "-"]);
         let running = cells(serde_json::json!({ "state": "running", "command": "" }));
         assert_eq!(running[1..], ["running", "-", "-", "(shell)"]);
+    }
+
+    #[test]
+    fn an_item_of_the_list_has_its_id_under_both_names() {
+        let shown = item(&view(&serde_json::json!({}))).unwrap();
+        assert_eq!(shown["id"], "ex_00000000000000000000");
+        assert_eq!(shown["id"], shown["executionId"]);
     }
 
     #[test]

@@ -13,6 +13,9 @@ use super::named_sandbox::find_sandbox;
 use crate::cli::RmArguments;
 use crate::output::{OutputFormat, note};
 
+/// Most sandboxes that a note names.
+const NAMED: usize = 5;
+
 /// Terminates each sandbox and prints its id. One that was terminated before is no error.
 pub async fn rm(client: &Client, format: OutputFormat, arguments: RmArguments) -> Result<ExitCode> {
     let may_be_gone = arguments.all || arguments.force;
@@ -49,10 +52,17 @@ pub async fn rm(client: &Client, format: OutputFormat, arguments: RmArguments) -
     })
     .await?;
     let terminated_before = terminated_before.into_inner();
-    if !terminated_before.is_empty() {
-        note(&format!("sbx: already terminated: {}", terminated_before.join(", ")));
-    }
+    terminated_text(&terminated_before).inspect(|text| note(text));
     Ok(code)
+}
+
+/// Names a few; of more, such as those of `rm $(sbx ls -aq)`, only the number is of interest.
+fn terminated_text(ids: &[String]) -> Option<String> {
+    match ids.len() {
+        0 => None,
+        1..=NAMED => Some(format!("sbx: already terminated: {}", ids.join(", "))),
+        count => Some(format!("sbx: already terminated: {count} sandboxes")),
+    }
 }
 
 /// Whether the sandbox was terminated before. One that never existed, or whose record was removed, is an error.
@@ -67,4 +77,17 @@ async fn live_ids(client: &Client) -> Result<Vec<String>> {
     let states = [SandboxState::Running, SandboxState::Paused, SandboxState::Running];
     let found = merge(states.map(|state| client.list().state(state)), usize::MAX, |_| true).await?;
     Ok(found.into_iter().map(|item| item.id.to_string()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_terminated_sandboxes_are_a_number() {
+        let ids = |count: usize| (0..count).map(|at| format!("sb_{at}")).collect::<Vec<_>>();
+        assert_eq!(terminated_text(&ids(0)), None);
+        assert_eq!(terminated_text(&ids(2)).unwrap(), "sbx: already terminated: sb_0, sb_1");
+        assert_eq!(terminated_text(&ids(60)).unwrap(), "sbx: already terminated: 60 sandboxes");
+    }
 }

@@ -1,8 +1,9 @@
 //! `sbx template`: lists and deletes templates, shows the logs of builds, and cancels builds.
 
+use std::fmt;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use sandboxd_client::{Client, TemplateId, TemplateState, TemplateView};
 
 use super::batch::{BatchForm, ItemResult, for_each};
@@ -38,37 +39,56 @@ pub async fn template(client: &Client, format: OutputFormat, command: TemplateCo
             .await
         }
         TemplateCommand::Rm { ids, failed } => {
-            let ids = if failed { failed_builds(client).await? } else { with_versions(client, ids).await? };
-            for_each(&ids, BatchForm::of(format, ids.len()), async |id: &String| {
-                ItemResult::new(id, client.delete_template(id).await?).map(Some)
-            })
+            let found =
+                if failed { failed_builds(client).await? } else { with_versions(client, ids).await? };
+            for_each(
+                &found,
+                BatchForm::of(format, found.len()),
+                async |found: &Result<String, NoTemplate>| {
+                    let id = found.as_ref().map_err(NoTemplate::clone)?;
+                    ItemResult::new(id, client.delete_template(id).await?).map(Some)
+                },
+            )
             .await
         }
     }
 }
 
-/// The ids of the builds that did not end with a template.
-async fn failed_builds(client: &Client) -> Result<Vec<String>> {
-    let mut all = client.templates().all().await?;
-    all.retain(|template| template.state.is_final() && template.state != TemplateState::Ready);
-    Ok(all.into_iter().map(|template| template.id.to_string()).collect())
+/// No template has this name.
+#[derive(Debug, Clone)]
+struct NoTemplate(String);
+
+impl fmt::Display for NoTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no template '{}'; 'sbx template ls' lists templates", self.0.escape_debug())
+    }
 }
 
-/// Replaces names by the ids of all their versions, and `NAME:VERSION` by the id of this one.
-async fn with_versions(client: &Client, ids: Vec<String>) -> Result<Vec<String>> {
+impl std::error::Error for NoTemplate {}
+
+/// The ids of the builds that did not end with a template.
+async fn failed_builds(client: &Client) -> Result<Vec<Result<String, NoTemplate>>> {
+    let mut all = client.templates().all().await?;
+    all.retain(|template| template.state.is_final() && template.state != TemplateState::Ready);
+    Ok(all.into_iter().map(|template| Ok(template.id.to_string())).collect())
+}
+
+/// Replaces names by the ids of all their versions, and `NAME:VERSION` by the id of this one. A name without a template does not keep the
+/// others from being deleted.
+async fn with_versions(client: &Client, ids: Vec<String>) -> Result<Vec<Result<String, NoTemplate>>> {
     let mut all = Vec::new();
     for id in ids {
         if id.starts_with(TemplateId::PREFIX) {
-            all.push(id);
+            all.push(Ok(id));
             continue;
         }
         let (name, version) = name_and_version(&id);
         let mut versions = client.templates().name(name).all().await?;
         versions.retain(|template| version.is_none_or(|version| template.version == version));
         if versions.is_empty() {
-            bail!("there is no template '{}'; 'sbx template ls' lists templates", id.escape_debug());
+            all.push(Err(NoTemplate(id)));
         }
-        all.extend(versions.into_iter().map(|template| template.id.to_string()));
+        all.extend(versions.into_iter().map(|template| Ok(template.id.to_string())));
     }
     Ok(all)
 }

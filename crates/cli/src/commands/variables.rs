@@ -34,6 +34,8 @@ fn file_variables(text: &str, own: impl Fn(&str) -> Option<String>) -> Result<Ve
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (line, own(line)),
         };
+        let exported = line.split_once(char::is_whitespace).filter(|(word, _)| *word == "export");
+        ensure!(exported.is_none(), "line {}: remove 'export': no shell reads the file", at + 1);
         let is_name = !name.is_empty() && !name.contains(char::is_whitespace);
         ensure!(is_name, "line {}: expected NAME=VALUE or NAME", at + 1);
         found.extend(value.map(|value| (name.to_owned(), value)));
@@ -62,6 +64,9 @@ mod tests {
             let error = file_variables(text, own).unwrap_err().to_string();
             assert!(error.contains(line), "{text:?}: {error}");
         }
+        let error = file_variables("A=1\nexport BAD=1\n", own).unwrap_err().to_string();
+        assert!(error.starts_with("line 2: remove 'export'"), "{error}");
+        assert_eq!(pairs(&file_variables("export=1\n", own).unwrap()), [("export", "1")]);
     }
 
     #[test]

@@ -91,6 +91,8 @@ pub const COMMANDS: &[(Names, &str)] = &[
 
 /// Options of Docker's commands that those of sbx do not have.
 pub const OPTIONS: &[(Names, Names, &str)] = &[
+    (&["network"], &["--all"], "'sbx network offline SANDBOX' denies all connections"),
+    (&["expose"], &["-q", "--quiet"], "leave it out: only the URLs are on standard output"),
     (
         &["run", "create"],
         &["-P", "--publish-all", "--expose"],
@@ -270,7 +272,7 @@ pub const OPTIONS: &[(Names, Names, &str)] = &[
     (&["ls"], &["--no-trunc"], "--wide shows more, --json everything"),
     (&["ls", "images", "info", "events"], &["--format"], TABLES),
     (&["inspect"], &["--format", "-f"], INSPECTED),
-    (&["images"], &["-q", "--quiet", "-f", "--filter"], TABLES),
+    (&["images"], &["-f", "--filter"], TABLES),
     (
         &["open"],
         &["--print", "--url", "--no-browser"],
