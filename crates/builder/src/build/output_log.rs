@@ -52,7 +52,7 @@ impl<'a> OutputLog<'a> {
                 let mut left = &bytes[..];
                 while let Some(line) = splitter.next_piece(&mut left) {
                     self.has_untrusted_certificate |= UNTRUSTED.iter().any(|text| line.contains(text));
-                    self.log.output(kind, &line);
+                    self.log.output(kind, last_state(&line));
                 }
                 None
             }
@@ -64,13 +64,18 @@ impl<'a> OutputLog<'a> {
                 let rests = [(&mut self.stdout, BuildEvent::Stdout), (&mut self.stderr, BuildEvent::Stderr)];
                 for (splitter, kind) in rests {
                     while let Some(line) = splitter.next_remainder() {
-                        self.log.output(kind, &line);
+                        self.log.output(kind, last_state(&line));
                     }
                 }
                 Some(end)
             }
         }
     }
+}
+
+/// What a terminal would show in the end of a line that was overwritten from its beginning, as lines with a progress are.
+fn last_state(line: &str) -> &str {
+    line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -106,6 +111,17 @@ mod tests {
         let expected =
             [(BuildEvent::Stdout, "one"), (BuildEvent::Stdout, "two"), (BuildEvent::Stderr, "warning")];
         assert_eq!(logged(events), expected.map(|(kind, text)| (kind, text.to_owned())));
+    }
+
+    #[test]
+    fn a_line_that_was_overwritten_has_its_last_state() {
+        let events = vec![
+            output(Channel::Stdout, "Reading 5%\rReading 100%\r\rdone\n50%\r100%\r\n"),
+            output(Channel::Stdout, "1\r2\r"),
+            ProcessEvent::Ended(ProcessEnd::Exited(0)),
+        ];
+        let texts: Vec<String> = logged(events).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["done", "100%", "2"]);
     }
 
     #[test]
