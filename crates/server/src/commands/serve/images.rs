@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::welcome::EXAMPLE_IMAGE;
 use crate::progress;
 
+/// Pulled after the others, because it takes minutes where it is built.
+const LAST: &str = "code-interpreter";
 /// Not pulled in advance.
 const ON_DEMAND: [&str; 2] = ["desktop", "e2b-base"];
 
@@ -48,8 +50,8 @@ fn in_advance(catalogue: Vec<String>, e2b_base: Option<&str>) -> Vec<String> {
     let is_usual = |name: &String| !ON_DEMAND.contains(&name.as_str());
     let wanted =
         catalogue.into_iter().filter(|name| name != EXAMPLE_IMAGE && (is_base(name) || is_usual(name)));
-    let (mut names, others): (Vec<_>, Vec<_>) = wanted.partition(is_base);
-    names.extend(others);
+    let mut names: Vec<String> = wanted.collect();
+    names.sort_by_key(|name| (!is_base(name), name == LAST));
     names
 }
 
@@ -76,14 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_images_are_left_to_creates() {
+    fn large_images_come_last_or_are_left_to_creates() {
         let catalogue = Catalogue::default_set();
         assert!(ON_DEMAND.iter().all(|name| catalogue.sources(name).is_some()));
         let names = || catalogue.names().map(str::to_owned).collect();
-        let usual = ["code-interpreter", "custom", "node:22", "python:3.12"];
+        let usual = ["custom", "node:22", "python:3.12", "code-interpreter"];
         assert_eq!(in_advance(names(), None), usual);
         assert_eq!(in_advance(names(), Some("mine")), usual);
-        let with_base = ["e2b-base", "code-interpreter", "custom", "node:22", "python:3.12"];
+        let with_base = ["e2b-base", "custom", "node:22", "python:3.12", "code-interpreter"];
         assert_eq!(in_advance(names(), Some("e2b-base")), with_base);
     }
 }
