@@ -98,9 +98,8 @@ fn text(error: &Error) -> String {
 
 /// The data directory of the daemon of this machine, if it has no key there yet: it writes its key when its images are prepared.
 fn starting_in(error: &Error) -> Option<PathBuf> {
-    if error.code() != Code::Configuration
-        || error.details().get("reason").is_none_or(|reason| reason != "key")
-    {
+    let is = |name: &str, value: &str| error.details().get(name).is_some_and(|found| found == value);
+    if error.code() != Code::Configuration || !is("reason", "key") || !is("service", "local") {
         return None;
     }
     let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
@@ -278,6 +277,17 @@ mod tests {
         assert!(!has_no_key_yet(Some(&of(io::ErrorKind::PermissionDenied)), dir.path()));
         assert!(!has_no_key_yet(Some(&of(io::ErrorKind::NotFound)), &dir.path().join("none")));
         assert!(!has_no_key_yet(None, dir.path()));
+    }
+
+    #[test]
+    fn a_missing_key_of_another_service_is_none_of_one_that_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let build =
+            |builder: sandboxd_client::ClientBuilder| builder.local_data_dir(dir.path()).build().unwrap_err();
+        let own = build(Client::builder());
+        assert_eq!((&own.details()["reason"], &own.details()["service"]), (&"key".into(), &"local".into()));
+        let other = build(Client::builder().url("https://127.0.0.1:9"));
+        assert!(starting_in(&other).is_none() && chain_text(&other.into()).starts_with("no API key"));
     }
 
     #[test]

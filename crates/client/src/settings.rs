@@ -364,7 +364,9 @@ impl ClientBuilder {
                  is starting for the first time, set SANDBOXD_DATA_DIR if the daemon has another data directory, and SANDBOXD_URL for a \
                  service on another machine"
             );
-            Error::configuration(message).with_detail("reason", "key").caused_by(error)
+            let error = Error::configuration(message).with_detail("reason", "key").caused_by(error);
+            // With a URL it may be another service of this host whose key is missing.
+            if self.url.is_none() { error.with_detail("service", "local") } else { error }
         })
     }
 }

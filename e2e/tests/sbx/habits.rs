@@ -394,4 +394,8 @@ async fn connection_errors_name_the_remedy() {
     for part in ["http://127.0.0.1:9", "SANDBOXD_DATA_DIR", "SANDBOXD_URL"] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
+    // A service that has written no key yet has one line.
+    let starting = user.sbx_without_login().arg("ls").output().unwrap();
+    let stderr = text(&starting.stderr);
+    assert!(stderr.contains("still preparing") && stderr.lines().count() == 1, "{stderr}");
 }
