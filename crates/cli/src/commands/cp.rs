@@ -37,7 +37,7 @@ pub async fn cp(client: &Client, format: OutputFormat, arguments: &CpArguments) 
         copied = work => copied?,
         code = interrupt.first() => {
             if !to_stdout {
-                output::note(&format!("sbx: interrupted; the copy at {} may be incomplete", arguments.to.display()));
+                output::note(&format!("sbx: interrupted; the copy at {} may be missing or incomplete", arguments.to.display()));
             }
             return Ok(ExitCode::from(code));
         }
