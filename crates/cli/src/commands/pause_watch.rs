@@ -16,7 +16,7 @@ use crate::output;
 const CHECK_INTERVAL: Duration = Duration::from_secs(15);
 const DISK_PRESSURE: &str = "disk_pressure";
 
-/// sbx has stopped waiting for a command whose sandbox is paused until the host has disk space. The command was not ended.
+/// sbx has stopped waiting for a command whose sandbox is paused until the host has disk space.
 #[derive(Debug)]
 pub struct StillPaused {
     waited: Duration,
@@ -46,7 +46,8 @@ pub async fn watch_pauses(sandbox: &Sandbox) -> StillPaused {
             continue;
         }
         if watch.paused.is_none() {
-            let reason = reason_of_pause(sandbox).await;
+            // Without an answer the next check asks again: by the reason sbx decides whether it gives up.
+            let Ok(reason) = reason_of_pause(sandbox).await else { continue };
             output::note(&paused_note(sandbox.id().as_str(), reason.as_deref()));
             watch.begin(reason.as_deref(), Instant::now());
         }
@@ -80,11 +81,11 @@ impl PauseWatch {
     }
 }
 
-/// Why the sandbox was paused last; `None` without an answer.
-async fn reason_of_pause(sandbox: &Sandbox) -> Option<String> {
+/// Why the sandbox was paused last; `None` if its event does not say.
+async fn reason_of_pause(sandbox: &Sandbox) -> sandboxd_client::Result<Option<String>> {
     let events = sandbox.events().kind(EventKind::SandboxPaused).newest_first().page_size(1);
-    let newest = events.page(0).await.ok()?.data.into_iter().next()?;
-    newest.data.get("reason")?.as_str().map(str::to_owned)
+    let newest = events.page(0).await?.data.into_iter().next();
+    Ok(newest.and_then(|newest| newest.data.get("reason")?.as_str().map(str::to_owned)))
 }
 
 fn paused_note(id: &str, reason: Option<&str>) -> String {

@@ -8,8 +8,7 @@ pub fn warning(config: &Config) -> Option<String> {
     let is_plain = http.tls == Tls::Off && http.trusted_proxies.is_empty();
     (is_plain && *domain != Ports::default().domain).then(|| {
         format!(
-            "ports.domain is '{domain}', and http.tls is \"off\" without http.trusted_proxies: URLs of ports begin with http:// and have the \
-             port of http.listen; if a proxy in front terminates TLS, list it in http.trusted_proxies, also one on this host"
+            "ports.domain is '{domain}', and http.tls is \"off\" without http.trusted_proxies: URLs of ports begin with http://; if a proxy in front terminates TLS, list it in http.trusted_proxies, also one on this host"
         )
     })
 }
