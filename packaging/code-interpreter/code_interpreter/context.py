@@ -31,6 +31,8 @@ ANNOUNCE_S = 0.3
 ALIVE_S = 0.1
 KEEPALIVE_S = 5
 QUEUE = 64
+# The status of a request whose kernel was replaced while it started.
+REPLACED = 409
 # More than the files that a kernel writes when it starts.
 KERNEL_FILES_BYTES = 256 << 10
 
@@ -129,6 +131,12 @@ class Context:
         self.client.start_channels(stdin=False, hb=False)
         try:
             await self.wait_for_ready()
+        except asyncio.CancelledError:
+            # A closed socket cancels what waits for it, as a client that disconnects cancels this task.
+            if self.manager is not manager:
+                raise Refused(REPLACED, f"context {self.id} was restarted or removed meanwhile") from None
+            await self.drop()
+            raise
         except BaseException:
             await self.drop()
             raise
@@ -189,7 +197,14 @@ class Context:
         finally:
             self.waiting -= 1
         try:
-            await self.ensure()
+            try:
+                await self.ensure()
+            except Refused as refused:
+                if refused.status != REPLACED:
+                    raise
+                emit(error("KernelDied", RESTARTED))
+                emit({"type": "end_of_execution"})
+                return
             if self.lost_state:
                 self.lost_state = False
                 emit({"type": "stderr", "text": LOST, "timestamp": time.time_ns()})

@@ -79,6 +79,23 @@ class RestartTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(self.events, [])
 
 
+class StartTest(unittest.IsolatedAsyncioTestCase):
+    async def test_an_execution_ends_with_the_kernel_that_is_removed_while_it_starts(self):
+        starting, client, events = mock.MagicMock(), Client(), []
+        starting.start_kernel, starting.shutdown_kernel = mock.AsyncMock(), mock.AsyncMock()
+        starting.client.return_value = client
+        client.start_channels, client.kernel_info = mock.Mock(), mock.Mock(return_value="1")
+        with mock.patch.object(context, "AsyncKernelManager", return_value=starting):
+            started = context.Context("python", "/")
+            execution = asyncio.ensure_future(started.execute("1", {}, events.append))
+            while client.waiting is None:
+                await asyncio.sleep(0)
+            await started.close()
+            await execution
+        self.assertEqual([event.get("name") for event in events], ["KernelDied", None])
+        self.assertEqual(events[-1], {"type": "end_of_execution"})
+
+
 class DiskTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_full_disk_is_named_before_a_kernel_starts(self):
         full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))

@@ -199,11 +199,16 @@ async fn code_ends_with_its_context() {
             let body = json!({ "language": language });
             let context = client.post(&contexts_path(&id, ""), &body).await.unwrap().is(201).unwrap();
             let context = text(&context["contextId"]);
-            let code = if language == "python" { "import time; time.sleep(60)" } else { "sleep 60" };
+            let begun = format!("/tmp/begun-{language}-{ending}");
+            let code = match language {
+                "python" => format!("import time; open('{begun}', 'w'); time.sleep(60)"),
+                _ => format!("touch {begun}; sleep 60"),
+            };
             let (runner, runs_in) = (client.with_own_connections(), id.clone());
             let body = json!({ "code": code, "contextId": context });
             let running = tokio::spawn(async move { run(&runner, &runs_in, body).await });
-            tokio::time::sleep(Duration::from_secs(2)).await;
+            let probe = format!("test -e {begun} && echo yes; true");
+            wait_until("the code runs", async || output(&client, &id, &probe).await == "yes\n").await;
             let path =
                 if ending == Method::POST { format!("/{context}/restart") } else { format!("/{context}") };
             client.call(ending, &contexts_path(&id, &path)).send().await.unwrap().is(200).unwrap();
@@ -216,7 +221,7 @@ async fn code_ends_with_its_context() {
 async fn a_full_disk_is_named() {
     let (_service, client, id) = interpreter().await;
     let context = text(&python(&client, &id, "1").await["contextId"]);
-    output(&client, &id, "fallocate -l 100G /workspace/full; cat /dev/zero > /workspace/rest; true").await;
+    output(&client, &id, "fallocate -l $(df --output=avail -B1 /workspace | tail -1) /workspace/full; cat /dev/zero > /workspace/rest; true").await;
     let new = client.post(&contexts_path(&id, ""), &json!({ "language": "python" })).await.unwrap();
     new.error(507, "DISK_FULL").unwrap();
     let restarted = client.post_empty(&contexts_path(&id, &format!("/{context}/restart"))).await.unwrap();
@@ -274,12 +279,22 @@ async fn code_has_the_events_of_a_command() {
 #[tokio::test]
 async fn the_program_passes_its_own_tests() {
     let (_service, client, id) = interpreter().await;
-    let command = "mkdir -p /tmp/p/tests && cd /tmp/p && ln -s /usr/local/lib/code-interpreter/code_interpreter . \
-        && cat > tests/test_output.py && python3 -m unittest discover -s tests";
-    let tests = include_str!("../../../../packaging/code-interpreter/tests/test_output.py");
-    let result =
-        client.post(&action_path(&id, "execute"), &json!({ "command": command, "stdin": tests })).await;
-    let result = result.unwrap().is(200).unwrap();
+    let tests = [
+        ("context", include_str!("../../../../packaging/code-interpreter/tests/test_context.py")),
+        ("memory", include_str!("../../../../packaging/code-interpreter/tests/test_memory.py")),
+        ("output", include_str!("../../../../packaging/code-interpreter/tests/test_output.py")),
+    ];
+    let execute = async |command: String, stdin: &str| {
+        let body = json!({ "command": command, "stdin": stdin });
+        client.post(&action_path(&id, "execute"), &body).await.unwrap().is(200).unwrap()
+    };
+    for (name, text) in tests {
+        let written =
+            execute(format!("mkdir -p /tmp/p/tests && cat > /tmp/p/tests/test_{name}.py"), text).await;
+        assert_eq!(written["exitCode"], 0, "{written}");
+    }
+    let command = "cd /tmp/p && ln -s /usr/local/lib/code-interpreter/code_interpreter . && python3 -m unittest discover -s tests";
+    let result = execute(command.to_owned(), "").await;
     assert_eq!(result["exitCode"], 0, "{result}");
     assert!(text(&result["stderr"]).contains("OK"), "{result}");
 }

@@ -36,7 +36,8 @@ impl Running {
             Some(Ok(Some(event))) => event,
             // Older programs end a response so when its context is restarted.
             Some(Ok(None)) if self.reply.announces_end() => {
-                let value = "the context was restarted or removed during the execution";
+                let value =
+                    "the code interpreter ended the execution; its context was probably restarted or removed";
                 return Ok(CodeStep::Event(self.ended_by("KernelDied", value)));
             }
             Some(Ok(None)) => {
