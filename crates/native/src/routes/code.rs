@@ -1,5 +1,7 @@
 //! `POST /v1/sandboxes/{id}/code` and the contexts below it: the code interpreter of a sandbox.
 
+use std::time::Duration;
+
 use admission::error::ApiError;
 use api::ErrorCode;
 use rules::AutoResume;
@@ -7,6 +9,9 @@ use rules::AutoResume;
 use super::requested_sandbox::RequestedSandbox;
 use crate::endpoint::Endpoint;
 use crate::interpreter::{self, Reply};
+
+/// The error must not wait long for its better explanation.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 mod contexts;
 mod run;
@@ -25,6 +30,12 @@ async fn refusal(sandbox: &RequestedSandbox, reply: Reply, context: Option<&str>
     if error.code != ErrorCode::ExecutionError {
         return error;
     }
-    let Ok(admission) = sandbox.handle().admit_execution(AutoResume::Forbidden).await else { return error };
-    if interpreter::is_disk_full(admission).await { service::error::interpreter_disk_full() } else { error }
+    let probe = async {
+        let admission = sandbox.handle().admit_execution(AutoResume::Forbidden).await.ok()?;
+        Some(interpreter::is_disk_full(admission).await)
+    };
+    match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
+        Ok(Some(true)) => service::error::interpreter_disk_full(),
+        _ => error,
+    }
 }
