@@ -82,8 +82,8 @@ pub fn unconfirmed_image(
     };
     let error = if lacks_credentials(failures) {
         bad_credentials(name)
-    } else if may_pass(failures) {
-        // Another attempt can succeed.
+    } else if may_pass(failures) || failures.iter().any(|failure| failure.kind == FailureKind::Untrusted) {
+        // Another attempt can succeed, also after the operator has installed an authority: no restart is needed.
         unavailable(&why_not(failures)).temporary()
     } else {
         unavailable(&why_not(failures))
