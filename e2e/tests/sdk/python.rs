@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use e2e::code_image;
+
 use crate::skip::skipped;
 use crate::{library, passes};
 
@@ -12,6 +14,7 @@ async fn the_tests_of_the_python_sdk_pass() {
     if !python.exists() {
         return skipped("python", "target/venv-sdk is missing; './dev test' installs it");
     }
+    tokio::task::spawn_blocking(code_image::build).await.unwrap().unwrap();
     // starts: target/venv-sdk/bin/python
     let mut command = Command::new(python);
     command.current_dir(&directory).env("PYTHONDONTWRITEBYTECODE", "1").args([

@@ -35,8 +35,8 @@ const LONGEST_IMAGES: usize = 2 << 20;
 
 /// Run Python, JavaScript or Bash code in a code interpreter that keeps variables, imports and functions from one call to the next.
 /// Returns printed output, the value of the last expression, and images such as matplotlib figures. The sandbox must have the image
-/// code-interpreter, which the sandbox of this session gets if run_code is the first tool that uses it. For programs and shell commands
-/// use run_command.
+/// code-interpreter, which the sandbox of this session gets if run_code is the first tool that uses it and the service has that image. For
+/// programs and shell commands use run_command.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunCode {
