@@ -15,6 +15,8 @@ use crate::user_units::in_user_units;
 
 /// Exit code of failures of sbx itself, as with `docker run`.
 pub const SBX_FAILURE: u8 = 125;
+/// In the data directory: the URL of its service, since that was ready for the first time.
+const LOCATION: &str = "local.json";
 const MAKE_DIRECTORY: &str = "'sbx exec SANDBOX mkdir -p DIR' creates the directory";
 
 /// A failed write because the directory of `path` does not exist in the sandbox.
@@ -118,9 +120,10 @@ fn starting(directory: &Path) -> String {
     )
 }
 
-/// One that may not be read may exist.
+/// A key that may not be read may exist. A service that was ready has written where it is: its key was removed.
 fn has_no_key_yet(cause: Option<&io::Error>, directory: &Path) -> bool {
-    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound) && directory.is_dir()
+    let is_missing = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound);
+    is_missing && directory.is_dir() && !directory.join(LOCATION).exists()
 }
 
 /// As in a table, with line ends: a message may quote a sandbox, which may send terminal control sequences.
@@ -276,6 +279,8 @@ mod tests {
         assert!(!has_no_key_yet(Some(&of(io::ErrorKind::PermissionDenied)), dir.path()));
         assert!(!has_no_key_yet(Some(&of(io::ErrorKind::NotFound)), &dir.path().join("none")));
         assert!(!has_no_key_yet(None, dir.path()));
+        std::fs::write(dir.path().join(LOCATION), "{}").unwrap();
+        assert!(!has_no_key_yet(Some(&of(io::ErrorKind::NotFound)), dir.path()), "it was ready once");
     }
 
     #[test]

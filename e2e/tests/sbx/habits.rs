@@ -386,6 +386,10 @@ async fn connection_errors_name_the_remedy() {
     let mut untrusted = user.sbx();
     let output = untrusted.env_remove("SANDBOXD_CERTIFICATE").arg("ls").output().unwrap();
     assert!(text(&output.stderr).contains("'sbx login' shows the certificate"), "{}", text(&output.stderr));
+    // A service that has written no key yet has one line.
+    let starting = user.sbx_without_login().arg("ls").output().unwrap();
+    let stderr = text(&starting.stderr);
+    assert!(stderr.contains("still preparing") && stderr.lines().count() == 1, "{stderr}");
     // Without a URL, that of the data directory is tried. This one is of a daemon that has ended.
     std::fs::write(user.home.path().join("local.json"), r#"{"url": "http://127.0.0.1:9"}"#).unwrap();
     let mut ended = user.sbx_without_login();
@@ -394,8 +398,4 @@ async fn connection_errors_name_the_remedy() {
     for part in ["http://127.0.0.1:9", "SANDBOXD_DATA_DIR", "SANDBOXD_URL"] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
-    // A service that has written no key yet has one line.
-    let starting = user.sbx_without_login().arg("ls").output().unwrap();
-    let stderr = text(&starting.stderr);
-    assert!(stderr.contains("still preparing") && stderr.lines().count() == 1, "{stderr}");
 }
