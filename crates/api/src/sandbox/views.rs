@@ -240,7 +240,9 @@ impl SandboxItem {
     #[must_use]
     pub fn with_end(self, mut metadata: BTreeMap<String, String>, reason: String) -> Self {
         let name = metadata.remove(NAME_KEY);
-        Self { name, metadata: Some(metadata), reason: Some(reason), ..self }
+        // Records of early releases have none.
+        let reason = Some(reason).filter(|reason| !reason.is_empty());
+        Self { name, metadata: Some(metadata), reason, ..self }
     }
 }
 

@@ -49,6 +49,9 @@ impl AccountFiles {
 
     /// Writes the files with one more user, and its home. The directory `etc` is that of the caller.
     pub(super) fn write_with(&self, user: &str, tar: &mut Builder<Vec<u8>>) -> io::Result<()> {
+        if self.passwd.is_none() || self.group.is_none() {
+            return Err(io::Error::other("the image has no readable lists of users and groups"));
+        }
         for (path, content, row, mode, group) in [
             (PASSWD, &self.passwd, format!("{user}:x:{ID}:{ID}::/{HOMES}/{user}:/bin/bash"), 0o644, 0),
             (GROUP, &self.group, format!("{user}:x:{ID}:"), 0o644, 0),

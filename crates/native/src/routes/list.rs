@@ -76,9 +76,11 @@ async fn detailed_items(
         let ended = summary.ended.take();
         let item = view::item(summary);
         // A sandbox may have terminated since the page was read.
-        let status = service.engine.sandbox(account, &item.id).status().await.ok();
-        let sandbox =
-            status.filter(|_| item.terminated_at.is_none()).map(|status| view::sandbox(&status.record));
+        let sandbox = match item.terminated_at {
+            None => service.engine.sandbox(account, &item.id).status().await.ok(),
+            Some(_) => None,
+        };
+        let sandbox = sandbox.map(|status| view::sandbox(&status.record));
         detailed.push(match (sandbox, ended) {
             (Some(sandbox), _) => item.with_details(sandbox),
             (None, Some(EndedSandbox { metadata, reason })) => item.with_end(metadata, reason),

@@ -125,6 +125,9 @@ impl Request<'_> {
                 return Err(unknown(service, account, (name, Some(reference)), wait).await);
             }
             Err(ImageRefusal::NeedsDigest) => {
+                if let Some(error) = unfinished(service, account, name, wait) {
+                    return Err(error);
+                }
                 let here = service.images.find_current(&stored_as).await.map_err(of_image)?;
                 return Err(needs_digest(name, reference, here.as_ref().map(|image| image.digest.as_str())));
             }
@@ -165,7 +168,10 @@ impl Request<'_> {
                     Err(error) => Err(of_image(error)),
                 },
                 Err(_) = tokio::time::timeout(wait.confirm, is_confirmed(confirmed.clone())) => {
-                    Err(unconfirmed_image((name, reference), &known(service, account).await, None))
+                    Err(match unfinished(service, account, name, wait) {
+                        Some(error) => error,
+                        None => unconfirmed_image((name, reference), &known(service, account).await, None),
+                    })
                 }
             }
         };
@@ -228,6 +234,9 @@ fn unfinished(service: &Service, account: &str, name: &str, wait: PullWait) -> O
     }
     let name = name.strip_suffix(LATEST).unwrap_or(name);
     let newest = service.builder.all_named(account, name).into_iter().next()?;
+    if newest.state == TemplateState::Ready {
+        return None;
+    }
     Some(unfinished_template(name, &newest.id, newest.state))
 }
 

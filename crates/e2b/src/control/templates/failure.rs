@@ -10,6 +10,8 @@ const BASE_STEP: &str = "base";
 const START_STEP: &str = "finalize";
 /// How the agent refuses a process of an unknown user.
 const NO_USER: &str = "the sandbox has no user ";
+/// Clients know only users.
+const NO_GROUP: &str = "the sandbox has no group ";
 
 /// What a build was doing when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub fn reason(error: &TemplateError, dockerfile: &str, stage: BuildStage) -> Val
 }
 
 fn cause(message: &str) -> String {
-    match message.strip_prefix(NO_USER) {
+    match message.strip_prefix(NO_USER).or_else(|| message.strip_prefix(NO_GROUP)) {
         Some(user) => format!("command failed: unauthenticated: invalid username: '{user}'"),
         None => message.to_owned(),
     }
