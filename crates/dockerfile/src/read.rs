@@ -264,8 +264,10 @@ impl DockerfileReader<'_> {
             let value = flag.value.as_ref().map(|value| &*value.value);
             match (&*flag.name.value, value) {
                 ("network", Some("default")) => {}
-                // A cache only saves time, so the command has the same result without it.
-                ("mount", Some(mount)) if mount_type(mount) == "cache" => has_cache_mount = true,
+                // An empty cache only saves time, so the command has the same result without it.
+                ("mount", Some(mount)) if mount_type(mount) == "cache" && !has_option(mount, "from") => {
+                    has_cache_mount = true;
+                }
                 ("mount", Some(mount)) => return Err(DockerfileError::new(line, unsupported_mount(mount))),
                 _ => return Err(unsupported_flag(line, "RUN", flag)),
             }
@@ -400,6 +402,12 @@ fn mount_type(mount: &str) -> String {
     kind.unwrap_or_else(|| "bind".to_owned())
 }
 
+/// Whether a mount has an option of this name.
+fn has_option(mount: &str, name: &str) -> bool {
+    let names = mount.split(',').filter_map(|pair| pair.split('=').next());
+    names.map(str::trim).any(|found| found.eq_ignore_ascii_case(name))
+}
+
 /// The message says what replaces the mount.
 fn unsupported_mount(mount: &str) -> String {
     let kind = mount_type(mount);
@@ -413,6 +421,7 @@ fn unsupported_mount(mount: &str) -> String {
             "a build has no SSH agent; fetch the sources before the build, and COPY them from the context"
         }
         "tmpfs" => "write to a directory such as /tmp, and remove the files in the same RUN",
+        "cache" => "a cache is empty at first here; use COPY --from for files of another stage or image",
         _ => "leave it out",
     };
     format!("RUN --mount=type={kind} is not supported: {instead}")
@@ -465,6 +474,7 @@ mod tests {
                 2,
                 "type=secret is not supported",
             ),
+            ("FROM a\nRUN --mount=type=cache,from=b,target=/c make", 2, "a cache is empty at first here"),
             ("FROM a\nRUN --mount=target=/c,source=x make", 2, "type=bind is not supported: use COPY"),
             (
                 "FROM a\n\nRUN --mount=type=Secret,id=x make",
