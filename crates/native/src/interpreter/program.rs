@@ -28,8 +28,8 @@ const FILL_FILE: [&str; 4] = [
     "-c",
     "--",
     r#"export LC_ALL=C
-said=$( { file=$(mktemp) && head -c 65536 /dev/zero >"$file"; rm -f "$file"; } 2>&1 )
-case $said in *"No space left"* | *"quota exceeded"*) exit 28 ;; esac"#,
+message=$( { file=$(mktemp) && head -c 65536 /dev/zero >"$file"; rm -f "$file"; } 2>&1 )
+case $message in *"No space left"* | *"quota exceeded"*) exit 28 ;; esac"#,
 ];
 const FILL_FILE_TIMEOUT: Duration = Duration::from_secs(10);
 const NO_SPACE: i32 = 28;

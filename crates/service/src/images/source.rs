@@ -8,7 +8,7 @@ use std::time::Duration;
 use admission::error::{ApiError, Condition, RefusalCode};
 use api::{SnapshotId, TemplateState};
 use engine::{EngineError, SnapshotError};
-use image::{Image, ImageError, NamedBy, ProgressFn, PullReport, PullStep};
+use image::{Image, ImageError, NamedBy, ProgressFn, PullReport, PullStep, SourceFailure};
 use rules::{ImageReference, ImageRefusal};
 use tokio::sync::watch;
 
@@ -160,18 +160,12 @@ impl Request<'_> {
                 pulled = &mut pull => match pulled {
                     Ok(image) => Ok(image),
                     Err(ImageError::AllFailed { failures, .. }) if !*confirmed.borrow() => {
-                        Err(match unfinished(service, account, name, wait) {
-                            Some(error) => error,
-                            None => unconfirmed_image((name, reference), &known(service, account).await, Some(&failures)),
-                        })
+                        Err(self.unconfirmed(Some(&failures)).await)
                     }
                     Err(error) => Err(of_image(error)),
                 },
                 Err(_) = tokio::time::timeout(wait.confirm, is_confirmed(confirmed.clone())) => {
-                    Err(match unfinished(service, account, name, wait) {
-                        Some(error) => error,
-                        None => unconfirmed_image((name, reference), &known(service, account).await, None),
-                    })
+                    Err(self.unconfirmed(None).await)
                 }
             }
         };
@@ -179,6 +173,15 @@ impl Request<'_> {
         service.image_access.save();
         pulled
             .unwrap_or_else(|_| Err(being_pulled(name, report_of(service, &reference.to_string()).as_ref())))
+    }
+
+    /// The error of an image that no registry has confirmed. `failures`: why not, if that is known.
+    async fn unconfirmed(&self, failures: Option<&[SourceFailure]>) -> ApiError {
+        let Self { service, account, name, ref reference, wait } = *self;
+        match unfinished(service, account, name, wait) {
+            Some(error) => error,
+            None => unconfirmed_image((name, reference), &known(service, account).await, failures),
+        }
     }
 }
 
