@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::expand::expand;
-use crate::read::{Arg, Dockerfile};
+use crate::instruction::{Arg, Dockerfile};
 use crate::{BuildArgs, DockerfileError, MAX_ENV_BYTES, MAX_VARIABLES};
 
 /// Build arguments that need no `ARG`.

@@ -11,19 +11,22 @@
 mod arguments;
 mod expand;
 mod here_doc;
+mod instruction;
 mod notes;
 mod pattern;
 mod plan;
 mod read;
+mod run_mount;
 mod stages;
 mod values;
 mod words;
 
 use std::collections::BTreeMap;
 
+pub use instruction::Dockerfile;
 pub use notes::{Ineffective, Note};
 pub use plan::{BuildPlan, Copy, CopySource, Directory, ImageSettings, Origin, PlanStep, Run, Work};
-pub use read::{Dockerfile, parse};
+pub use read::parse;
 pub use stages::Base;
 
 /// The largest Dockerfile.

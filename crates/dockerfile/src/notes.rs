@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::read::{Dockerfile, InstructionKind};
+use crate::instruction::{Dockerfile, InstructionKind};
 use crate::stages::Parent;
 
 /// An instruction that is accepted and has no effect on sandboxes. Its text says what has the effect instead.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::{PREDEFINED, global_variables};
+use crate::instruction::{Dockerfile, InstructionKind};
 use crate::notes::{Note, notes};
-use crate::read::{Dockerfile, InstructionKind};
 use crate::stages::needed;
 use crate::{BuildArgs, DockerfileError};
 use planner::Planner;

@@ -4,105 +4,16 @@ use parse_dockerfile as parser;
 use parser::Instruction as Parsed;
 
 use crate::here_doc::{self, Prepared};
-use crate::{DockerfileError, MAX_BYTES, MAX_STAGES, words};
+use crate::instruction::{
+    Arg, CommandForm, Dockerfile, From, Instruction, InstructionKind, ParsedStage, RawSource,
+};
+use crate::{DockerfileError, MAX_BYTES, MAX_STAGES, run_mount, words};
 
 /// Most characters of an instruction that the log shows.
 const SHOWN: usize = 200;
 /// Runs a here-document that begins with `#!` as a program of its own.
 const RUN_SCRIPT: &str =
     "f=$(mktemp) && printf %s \"$1\" > \"$f\" && chmod 700 \"$f\" && \"$f\"; s=$?; rm -f \"$f\"; exit $s";
-
-/// A Dockerfile.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dockerfile {
-    pub(crate) escape: char,
-    /// `ARG`s before `FROM`.
-    pub(crate) global_args: Vec<Arg>,
-    /// At least one.
-    pub(crate) stages: Vec<ParsedStage>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ParsedStage {
-    pub from: From,
-    /// Of `AS`.
-    pub name: Option<String>,
-    pub instructions: Vec<Instruction>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct From {
-    pub line: usize,
-    pub image: String,
-    pub platform: Option<String>,
-}
-
-/// Words are not expanded yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Instruction {
-    pub line: usize,
-    /// For the log.
-    pub text: String,
-    pub kind: InstructionKind,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Arg {
-    pub line: usize,
-    pub name: String,
-    pub default: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum InstructionKind {
-    Args(Vec<Arg>),
-    Env(Vec<(String, String)>),
-    Labels(Vec<(String, String)>),
-    Run {
-        command: CommandForm,
-        /// Whether it has a mount for a cache, which is left out.
-        has_cache_mount: bool,
-    },
-    Copy {
-        sources: Vec<RawSource>,
-        destination: String,
-        owner: Option<String>,
-        mode: Option<String>,
-        extracts: bool,
-        /// A stage or something else that has the sources, instead of the context.
-        from: Option<String>,
-    },
-    Workdir(String),
-    User(String),
-    Expose(Vec<String>),
-    Cmd(CommandForm),
-    Entrypoint(CommandForm),
-    Shell(Vec<String>),
-    /// An instruction for stages above the result.
-    OnBuild(String),
-    Volume,
-    HealthCheck,
-    StopSignal,
-    Maintainer,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CommandForm {
-    /// For the shell.
-    Shell(String),
-    Exec(Vec<String>),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RawSource {
-    Path(String),
-    /// A here-document.
-    Inline {
-        name: String,
-        content: String,
-        expands: bool,
-    },
-}
 
 /// Parses a Dockerfile.
 pub fn parse(text: &str) -> Result<Dockerfile, DockerfileError> {
@@ -264,11 +175,10 @@ impl DockerfileReader<'_> {
             let value = flag.value.as_ref().map(|value| &*value.value);
             match (&*flag.name.value, value) {
                 ("network", Some("default")) => {}
-                // An empty cache only saves time, so the command has the same result without it.
-                ("mount", Some(mount)) if mount_type(mount) == "cache" && !has_option(mount, "from") => {
-                    has_cache_mount = true;
+                ("mount", Some(mount)) if run_mount::is_empty_cache(mount) => has_cache_mount = true,
+                ("mount", Some(mount)) => {
+                    return Err(DockerfileError::new(line, run_mount::unsupported(mount)));
                 }
-                ("mount", Some(mount)) => return Err(DockerfileError::new(line, unsupported_mount(mount))),
                 _ => return Err(unsupported_flag(line, "RUN", flag)),
             }
         }
@@ -393,40 +303,6 @@ fn is_remote(source: &str) -> bool {
     ["http://", "https://", "git@", "git://"].iter().any(|scheme| source.starts_with(scheme))
 }
 
-/// In lower case.
-fn mount_type(mount: &str) -> String {
-    let pairs = mount.split(',').filter_map(|pair| pair.split_once('='));
-    let kind = pairs
-        .map(|(name, value)| (name.trim(), value.trim()))
-        .find_map(|(name, value)| name.eq_ignore_ascii_case("type").then(|| value.to_ascii_lowercase()));
-    kind.unwrap_or_else(|| "bind".to_owned())
-}
-
-/// Whether a mount has an option of this name.
-fn has_option(mount: &str, name: &str) -> bool {
-    let names = mount.split(',').filter_map(|pair| pair.split('=').next());
-    names.map(str::trim).any(|found| found.eq_ignore_ascii_case(name))
-}
-
-/// The message says what replaces the mount.
-fn unsupported_mount(mount: &str) -> String {
-    let kind = mount_type(mount);
-    let instead = match kind.as_str() {
-        "bind" => "use COPY, or COPY --from for files of another stage or image",
-        "secret" => {
-            "a build has no secrets, because its steps are stored; fetch with RUN only what needs none, COPY the rest \
-             from the context, or pass the secret as 'env' of the create"
-        }
-        "ssh" => {
-            "a build has no SSH agent; fetch the sources before the build, and COPY them from the context"
-        }
-        "tmpfs" => "write to a directory such as /tmp, and remove the files in the same RUN",
-        "cache" => "a cache is empty at first here; use COPY --from for files of another stage or image",
-        _ => "leave it out",
-    };
-    format!("RUN --mount=type={kind} is not supported: {instead}")
-}
-
 fn unsupported_flag(line: usize, keyword: &str, flag: &parser::Flag<'_>) -> DockerfileError {
     let value = flag.value.as_ref().map(|value| format!("={}", value.value)).unwrap_or_default();
     DockerfileError::new(line, format!("{keyword} --{}{value} is not supported", flag.name.value))
@@ -474,16 +350,7 @@ mod tests {
                 2,
                 "type=secret is not supported",
             ),
-            ("FROM a\nRUN --mount=type=cache,from=b,target=/c make", 2, "a cache is empty at first here"),
-            ("FROM a\nRUN --mount=target=/c,source=x make", 2, "type=bind is not supported: use COPY"),
-            (
-                "FROM a\n\nRUN --mount=type=Secret,id=x make",
-                3,
-                "type=secret is not supported: a build has no secrets",
-            ),
-            ("FROM a\nRUN --mount=type=ssh make", 2, "a build has no SSH agent"),
-            ("FROM a\nRUN --mount=type=tmpfs,target=/t make", 2, "write to a directory such as /tmp"),
-            ("FROM a\nRUN --mount=type=other make", 2, "type=other is not supported: leave it out"),
+            ("FROM a\n\nRUN --mount=type=ssh make", 3, "a build has no SSH agent"),
             ("FROM a\nRUN --network=none make", 2, "RUN --network=none is not supported"),
             ("FROM a\nCOPY --parents a /b", 2, "COPY --parents is not supported"),
             ("FROM a\nCOPY --link=maybe a /b", 2, "COPY --link=maybe is not supported"),

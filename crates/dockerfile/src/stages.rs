@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::arguments::{global_variables, platform};
 use crate::expand::expand;
-use crate::read::{Dockerfile, From, InstructionKind};
+use crate::instruction::{Dockerfile, From, InstructionKind};
 use crate::{BuildArgs, DockerfileError};
 
 /// What a Dockerfile builds upon or copies from: an image, a template or a snapshot.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::{Copy, CopySource, Directory, ImageSettings, Origin, PlanStep, Run, SHELL, Work};
 use crate::arguments::{PREDEFINED, check_number, count_bytes, value_of};
 use crate::expand::expand;
-use crate::read::{Arg, CommandForm, Dockerfile, Instruction, InstructionKind, RawSource, parse_trigger};
+use crate::instruction::{Arg, CommandForm, Dockerfile, Instruction, InstructionKind, RawSource};
+use crate::read::parse_trigger;
 use crate::stages::{Parent, copied_from};
 use crate::values::{normalized, ports_of, whole_owner};
 use crate::{
