@@ -3,6 +3,7 @@
 //! An error before the ready line fails the start. What it leaves on the host is recovered by the next start, except for the lxcfs that
 //! it has started, which it ends. A later error ends a connection at most. Sandboxes keep running when the daemon ends or crashes.
 
+mod full_disk;
 mod images;
 mod local_service;
 mod lock;
@@ -23,7 +24,6 @@ use image::Images;
 use net::Network;
 use rustix::fs::{FlockOperation, flock};
 use service::Service;
-use store::StoreError;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -65,8 +65,8 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     let in_use = images_lock(config)?;
     flock(&in_use, FlockOperation::LockShared)?;
     // Before the slow steps, so that an address in use fails the start at once.
-    let listeners = BoundListeners::bind(config).map_err(|error| of_full_disk(error, config))?;
-    let images = open_images(config).map_err(|error| of_full_disk(error, config))?;
+    let listeners = BoundListeners::bind(config).map_err(|error| full_disk::explain(error, config))?;
+    let images = open_images(config).map_err(|error| full_disk::explain(error, config))?;
     if flags.pull_images {
         tokio::select! {
             () = images::fetch_example(&images) => {}
@@ -84,7 +84,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
             if let Some(lxcfs) = lxcfs {
                 end_lxcfs(move || lxcfs.abandon()).await;
             }
-            return Err(of_full_disk(error, config));
+            return Err(full_disk::explain(error, config));
         }
     };
     let Begun { service, network, isolations, key, serving, served, maintenance } = begun;
@@ -115,23 +115,6 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The file system of the data directory needs this much for a start: for the files of a new installation, and for commits.
-const START_MB: u64 = 64;
-
-/// Adds to the error of a start on a full disk what to do about it.
-fn of_full_disk(error: anyhow::Error, config: &Config) -> anyhow::Error {
-    let is_full = |cause: &(dyn std::error::Error + 'static)| {
-        base::is_disk_full(cause) || cause.downcast_ref().is_some_and(StoreError::is_disk_full)
-    };
-    if !error.chain().any(is_full) {
-        return error;
-    }
-    let dir = config.data_dir.display();
-    error.context(format!(
-        "the file system of {dir} is full; free at least {START_MB} MB and start again, sandboxes run on meanwhile"
-    ))
 }
 
 /// A service that accepts connections.
@@ -250,19 +233,6 @@ mod tests {
     use admission::captured_log::CapturedLog;
 
     use super::*;
-
-    #[test]
-    fn a_start_on_a_full_disk_says_how_much_to_free() {
-        let config = Config::default();
-        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
-        let errors = [anyhow::Error::from(full()), StoreError::failed("cannot commit", full()).into()];
-        for error in errors {
-            let text = format!("{:#}", of_full_disk(error.context("cannot begin"), &config));
-            assert!(text.contains("is full; free at least 64 MB") && text.contains("cannot begin"), "{text}");
-        }
-        let other = anyhow::Error::msg("the disk is full of surprises");
-        assert_eq!(format!("{:#}", of_full_disk(other, &config)), "the disk is full of surprises");
-    }
 
     #[test]
     fn the_end_says_that_sandboxes_run_only_if_some_do() {
