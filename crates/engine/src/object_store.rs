@@ -3,9 +3,11 @@
 mod adopt;
 mod evict;
 mod fetch;
+mod find;
 mod hibernated;
 mod upload;
 
 pub use adopt::adopt;
-pub use fetch::{find, find_remote, template};
+pub use fetch::template;
+pub use find::{find, find_remote};
 pub use upload::start as start_uploads;

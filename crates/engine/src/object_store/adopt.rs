@@ -15,7 +15,8 @@ use rules::{IsolationRules, RepeatableWork};
 use serde_json::json;
 use store::Batch;
 
-use super::fetch::{Fetch, document};
+use super::fetch::Fetch;
+use super::find::document;
 use crate::capacity::provision::ProvisionedSandbox;
 use crate::create::{Creation, new_record, start_actor};
 use crate::error::{DaemonError, EngineError, SandboxError, SnapshotError};

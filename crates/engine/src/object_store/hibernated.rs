@@ -9,7 +9,7 @@ use driver::SnapshotScope;
 use rules::TimeMs;
 use store::SandboxRecord;
 
-use super::fetch::document;
+use super::find::document;
 use super::upload::Worker;
 use crate::capacity::ledger::QuotaCheck;
 use crate::error::EngineError;
