@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use api::{PortVisibility, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Lifecycle, TimeMs};
 use rusqlite::Row;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{SqliteError, SqliteResult};
@@ -20,8 +21,7 @@ pub(super) const UNUSED_COLUMNS: &str = "ran_ms, phase";
 pub(super) const UNUSED_VALUES: &str = "0, 'not_started'";
 /// Metadata and reason only of terminated sandboxes: those of others are in memory, and to read them parses a configuration.
 pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at, \
-    CASE WHEN terminated_at IS NOT NULL THEN json_extract(config, '$.metadata') END, \
-    CASE WHEN terminated_at IS NOT NULL THEN json_extract(lifecycle, '$.reason') END";
+    CASE WHEN terminated_at IS NOT NULL THEN config END, CASE WHEN terminated_at IS NOT NULL THEN lifecycle END";
 
 /// The columns of an event before it has a number. The kind is text, because a newer daemon may have appended kinds to
 /// the journal that this one does not know.
@@ -82,11 +82,27 @@ pub(super) fn summary(row: &Row<'_>) -> SqliteResult<SandboxSummary> {
 }
 
 fn ended(row: &Row<'_>) -> SqliteResult<Option<EndedSandbox>> {
-    let (metadata, reason): (Option<String>, Option<String>) = (row.get(12)?, row.get(13)?);
-    let Some(reason) = reason else { return Ok(None) };
-    let metadata = metadata.map_or_else(|| Ok(BTreeMap::new()), |text| serde_json::from_str(&text));
-    let metadata = metadata.map_err(|error| SqliteError::content("metadata of a sandbox", error))?;
-    Ok(Some(EndedSandbox { metadata, reason }))
+    let (config, lifecycle): (Option<String>, Option<String>) = (row.get(12)?, row.get(13)?);
+    let (Some(config), Some(lifecycle)) = (config, lifecycle) else { return Ok(None) };
+    let ended: EndedLifecycle = serde_json::from_str(&lifecycle)
+        .map_err(|error| SqliteError::content("lifecycle of a sandbox", error))?;
+    let Some(reason) = ended.reason else { return Ok(None) };
+    let config: EndedConfig = serde_json::from_str(&config)
+        .map_err(|error| SqliteError::content("metadata of a sandbox", error))?;
+    Ok(Some(EndedSandbox { metadata: config.metadata, reason }))
+}
+
+/// The part of a configuration that lists show. The rest is skipped.
+#[derive(Deserialize)]
+struct EndedConfig {
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+}
+
+/// The part of a lifecycle that lists show.
+#[derive(Deserialize)]
+struct EndedLifecycle {
+    reason: Option<String>,
 }
 
 /// From `sequence, sandbox, account, at, kind, data, run`.
