@@ -239,10 +239,9 @@ impl Service {
         lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
     }
 
-    /// Free bytes on the service's small disk.
+    /// Free bytes on the file system of the data directory.
     pub fn free_bytes(&self) -> Result<u64> {
-        let disk = self.small_disk.as_ref().context("the service has no small disk")?;
-        let statvfs = rustix::fs::statvfs(&disk.mount)?;
+        let statvfs = rustix::fs::statvfs(&self.layout.data)?;
         Ok(statvfs.f_bavail * statvfs.f_frsize)
     }
 

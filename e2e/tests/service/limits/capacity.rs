@@ -9,6 +9,9 @@ use crate::{SANDBOXES, output, text};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_sandboxes_of_the_default_size_run_concurrently() {
     let service = Service::start(&ServiceOptions::default().default_capacity()).await.unwrap();
+    // 100 disks of 10 GB with an overcommit of 32, and the reserve.
+    let free_gb = service.free_bytes().unwrap() >> 30;
+    assert!(free_gb >= 34, "this test needs 34 GB of free disk; there are {free_gb}");
     let client = service.account().await.unwrap();
     let start = std::time::Instant::now();
     let create = |number: u32| {
